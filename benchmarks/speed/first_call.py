@@ -1,7 +1,7 @@
 """Seconds from `import` to the first answer, in a process of its own.
 
-cold: nothing compiled is on disk, as right after an installation; next: a second process, which finds what the first
-one left (a library user's JAX programs are there only after `dmodels.keep_compiled()`, which these calls have); again:
+cold: nothing compiled is on disk, as right after an installation; next: later processes, which find what the first one
+left (a library user's JAX programs are there only after `dmodels.keep_compiled()`, which these calls have); again:
 the same call once more in that process. The interpreter's own start is not counted. `_cpu_s` are the
 process' own seconds, which other work on the machine does not lengthen.
 """

@@ -53,14 +53,21 @@ def _name(function: Callable[..., Any], arguments: Any) -> str | None:
     """Digest of all that decides the result; None where part of it is a caller's."""
     if not function.__module__.startswith("dmodels.") or "<locals>" in function.__qualname__:
         return None
+    told = content((function.__module__, function.__qualname__, arguments))
+    return None if told is None else hashlib.blake2b(told + _surroundings(), digest_size=20).hexdigest()
+
+
+def content(value: Any) -> bytes | None:
+    """`value` as bytes that are the same for all that are equal, in every process; None where part of it is a caller's
+    function or class, or has no content that can be told."""
     stream = io.BytesIO()
     pickler = _Pickler(stream)
-    pickler.fast = True  # equal arguments look alike, whether or not they share objects
+    pickler.fast = True  # equal values look alike, whether or not they share objects
     try:
-        pickler.dump((function.__module__, function.__qualname__, arguments))
+        pickler.dump(value)
     except Exception:  # whatever a caller's object raises when asked for its content
         return None
-    return hashlib.blake2b(stream.getvalue() + _surroundings(), digest_size=20).hexdigest()
+    return stream.getvalue()
 
 
 class _Pickler(pickle.Pickler):

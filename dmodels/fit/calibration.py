@@ -25,15 +25,12 @@ from dmodels.models.latency import Efficiency
 
 from . import hierarchy
 from .conformal import Interval, Quantiles
+from .kernels import EIGHT_BITS
 from .points import GATHERING
 from .silicon import Effects
 
 if TYPE_CHECKING:
     from .kernels import Hosted
-
-
-#: Bytes of a parameter in 8 bits, with its scales and what few parameters beside it have 16.
-EIGHT_BITS = (0.75, 1.5)
 
 
 def efficiency_for(

@@ -46,6 +46,8 @@ LEAST_PASSES, MOST_PASSES = 0.01, 300.0
 BUS_RANKS = 2.0
 #: Bytes per second of a link that no data sheet names: PCIe 4 x8.
 _PCIE = 16e9
+#: Bytes of a parameter in 8 bits, with its scales and what few parameters beside it have 16.
+EIGHT_BITS = (0.75, 1.5)
 #: Experts on more GPUs than this are replicated where they are asked for most, and get their tokens sorted (DeepEP with
 #: DeepGEMM): medians of the wide-EP kernels of six GPUs with even routing, where the fused kernels' law extrapolates.
 FUSED_EP = 8.0
@@ -125,8 +127,7 @@ def _of_kernels(machines: Sequence[Hosted]) -> list[dict[str, float]]:
             launches[row] += _named(part, machines[row], found[row], Curve(*map(float, values)))
     for own, shared, machine in zip(found, launches, machines, strict=True):
         own["layer_us"] = 1e6 * shared / float(machine.model.n_layers)
-        sorts = machine.engine == "sglang" and float(machine.parallel.dp) > 1.0 and float(machine.parallel.ep) > 1.0
-        if float(machine.parallel.ep) > FUSED_EP or (sorts and float(machine.model.expert_dtype_bytes) > 0.75):
+        if _sorts(machine):
             spread = float(machine.model.n_active_experts) / float(machine.parallel.ep)  # pairs per rank and token
             own |= WIDE_EXPERTS | {"moe_pass_count": PAIR_PASSES * spread}
     return found
@@ -165,6 +166,14 @@ def _named(part: str, machine: Hosted, found: dict[str, float], of: Curve) -> fl
 
 def _on_bus(machine: Hosted) -> bool:
     return float(machine.gpu.nvlink_bytes_per_s_oneway) <= FAST_LINK
+
+
+def _sorts(machine: Hosted) -> bool:
+    """Whether experts get their tokens sorted: on many GPUs, and by SGLang wherever attention is data parallel, but for
+    experts of fewer than 8 bits."""
+    ranks, few_bits = machine.parallel, float(machine.model.expert_dtype_bytes) <= EIGHT_BITS[0]
+    by_engine = machine.engine == "sglang" and float(ranks.dp) > 1.0 and float(ranks.ep) > 1.0
+    return float(ranks.ep) > FUSED_EP or (by_engine and not few_bits)
 
 
 def _most_ranks(machine: Hosted) -> float:

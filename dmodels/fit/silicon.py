@@ -54,7 +54,8 @@ def predict_log(
         own = filled((points[~separate], u[~separate]), least=128)
         predicted[~separate] = np.asarray(_one(*own))[: (~separate).sum()]
     if separate.any():
-        parts = filled((points[separate], u[separate], shifts(rows)[separate]), least=128)
+        own_shifts = shifts([rows[i] for i in np.flatnonzero(separate).tolist()])
+        parts = filled((points[separate], u[separate], own_shifts), least=128)
         predicted[separate] = np.asarray(_two(*parts))[: separate.sum()]
     return np.log(predicted)
 
@@ -127,7 +128,7 @@ def _origins(rows: Sequence[Row], layouts: Sequence[Layout]) -> np.ndarray:
     distinct = {key: _machine(row, layout) for key, row, layout in zip(keys, rows, layouts, strict=True)}
     found = dict(zip(distinct, kernels.efficiencies(list(distinct.values())), strict=True))
     u = {key: hierarchy.origin(own) for key, own in found.items()}
-    return np.stack([u[key] for key in keys])
+    return np.reshape([u[key] for key in keys], (len(rows), len(hierarchy.NAMES)))
 
 
 def _machine(row: Row, layout: Layout) -> kernels.Hosted:
@@ -152,7 +153,7 @@ def _split(points: Points, rows: Sequence[Row]) -> tuple[Halves, np.ndarray]:
     """The rows of either kind, and the order in which they stand in both together."""
     separate = np.asarray(points.separate) > 0
     one, two = np.flatnonzero(~separate), np.flatnonzero(separate)
-    return Halves(points[one], points[two], shifts(rows)[two]), np.concatenate([one, two])
+    return Halves(points[one], points[two], shifts([rows[i] for i in two.tolist()])), np.concatenate([one, two])
 
 
 def _weights(rows: Sequence[Row]) -> np.ndarray:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import pickle
 from collections.abc import Callable
 from typing import Any
 
 import jax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from dmodels.core.kept import content
 from dmodels.core.programs import SMALL
 from dmodels.core.recipes import recipe
 from dmodels.core.records import Real, traced
@@ -24,25 +22,26 @@ class Formula:
     A program that tells functions apart by identity is made anew for each `lambda`, though it be the same formula.
     """
 
-    def __init__(self, program: ClosedJaxpr, digest: bytes) -> None:
-        self.function, self.digest = jaxpr_as_fun(program), digest
+    def __init__(self, program: ClosedJaxpr, told: bytes) -> None:
+        self.function, self.told = jaxpr_as_fun(program), told
 
     def __call__(self, *given: Any) -> Real:
         return self.function(*jax.tree.leaves(given))[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Formula) and self.digest == other.digest
+        return isinstance(other, Formula) and self.told == other.told
 
     def __hash__(self) -> int:
-        return hash(self.digest)
+        return hash(self.told)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Formula, (self.digest,)  # to be told from others; it is not read again
+        return Formula, (self.told,)  # to be told from others; it is not read again
 
 
 def formula(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:
     """`function` as a `Formula` of arguments like `given`; as it is where its operations do not tell all of it: where
-    it has derivatives of its own, prints or calls Python, closes over traced values or over much data."""
+    it has derivatives of its own, prints or calls Python, closes over traced values or over much data, or where a
+    caller's class takes part."""
     program = jax.make_jaxpr(as_array(function))(*given)
     known = program.consts
     if (
@@ -52,14 +51,8 @@ def formula(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:
         or _has_own_derivatives(program.jaxpr)
     ):
         return function
-    stream = io.BytesIO()
-    pickler = pickle.Pickler(stream)
-    pickler.fast = True  # equal numbers look alike, whether or not they are one object
-    try:
-        pickler.dump((recipe(program), jax.tree.structure(given), [str(v) for v in program.in_avals]))
-    except Exception:  # an operation without a rule, or whatever an object raises when asked for its content
-        return function
-    return Formula(program, hashlib.blake2b(stream.getvalue(), digest_size=20).digest())
+    told = content((recipe(program), jax.tree.structure(given), [str(aval) for aval in program.in_avals]))
+    return function if told is None else Formula(program, told)
 
 
 def _has_own_derivatives(jaxpr: Any) -> bool:

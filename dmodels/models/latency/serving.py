@@ -125,10 +125,10 @@ def serve_disaggregated(
     concurrency: Real,
     efficiency: Efficiency | None = None,
     draft_tokens: Real = 0.0,
-    prefill_efficiency: Efficiency | None = None,
     decode_batch: Real = float("inf"),
     utilization: Real | None = None,
     engine: EngineMemory = VLLM,
+    prefill_efficiency: Efficiency | None = None,
 ) -> Serving:
     r"""TTFT and TPOT of a closed loop over separate prefill and decode instances, rate-matched.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -15,16 +16,20 @@ import pytest
 from benchmarks.__main__ import main
 from benchmarks.speed import _ahead_of_time, _device_programs, gpu
 from dmodels.core.flags import Flag
+from dmodels.fit import descent
 from dmodels.games.resource import Alone, Exponential, Game, Logistic, equilibrium
-from dmodels.games.routing import best_response
+from dmodels.games.routing import best_response, programs
 from dmodels.games.routing.programs import LOGIT_STEPS, MOVES_FRAC
+from dmodels.sim.batching.scan import scan_work
 from dmodels.solvers import assign, congestion_transport, transport
 from dmodels.solvers.assignment import pallas, xla
 from dmodels.solvers.assignment import traced as assignment_traced
-from dmodels.solvers.assignment.device import search
+from dmodels.solvers.assignment.device import matching_work, search
 from dmodels.solvers.transportation import traced as transportation_traced
+from dmodels.solvers.transportation.device import placement_work
 from dmodels.solvers.transportation.slots import place
-from dmodels.solvers.wardrop import wardrop
+from dmodels.solvers.variational.solve import equilibrium_work
+from dmodels.solvers.wardrop import wardrop, wardrop_work
 from tests.lowered import ON_THE_DEVICE, check_stays_on_the_device, lowered_for
 
 PROGRAMS = [sized.make(min(sized.most, 16)) for sized in _device_programs.SMALL]
@@ -39,6 +44,33 @@ def test_no_program_calls_the_host_or_has_a_shape_that_is_not_known(program):
         text = lowered_for(platform, program.program, *arrays)
         check_stays_on_the_device(text, calls)
         assert "while" in text or "triton" in text  # it is the program that is looked at, not a constant
+
+
+#: What one item of a program takes, by its sizes. Of longer tables of loads more is read, and no more computed.
+WORK = [
+    (programs.response_work, {"groups": 3, "m": 8, "loads": 16, "requests": 16}),
+    (programs.profile_work, {"groups": 3, "m": 8, "loads": 16, "profiles": 4096}),
+    (programs.logit_work, {"groups": 3, "m": 8, "loads": 16}),
+    (equilibrium_work, {"n": 12, "rows": 20}),
+    (wardrop_work, {"m": 8}),
+    (matching_work, {"n": 64}),
+    (placement_work, {"n": 64, "m": 64, "paths": 8.0}),
+    (scan_work, {"requests": 100, "slots": 64}),
+    (descent.slopes_work, {"names": 8}),
+    (partial(descent.turn_work, 100), {"names": 8, "effects": 30, "paths": 9, "width": 6}),
+]
+
+
+@pytest.mark.parametrize(("work", "sizes"), WORK, ids=lambda of: getattr(of, "__name__", ""))
+def test_a_larger_item_is_more_work_and_at_most_by_the_cube(work, sizes):
+    now = work(**sizes)
+    for name, size in sizes.items():
+        twice = work(**sizes | {name: 2 * size})
+        arithmetic = [one.flop64 + one.flop32 for one in (now, twice)]
+        tabulated = name == "loads" and work is not programs.logit_work
+        assert arithmetic[0] <= arithmetic[1] <= 8 * arithmetic[0] and (tabulated or arithmetic[0] < arithmetic[1])
+        assert now.device_bytes <= twice.device_bytes <= 8 * now.device_bytes
+        assert now.launches <= twice.launches <= 2 * now.launches
 
 
 def test_the_check_sees_a_call_to_the_host():

@@ -19,6 +19,8 @@ from tests.syntax import PACKAGE, imported, is_package, nodes, trees
 LONGEST = 60
 #: Arguments by position in a call of another module's function.
 MOST_POSITIONAL = 6
+#: Records that are filled step by step.
+FILLED = {"dmodels.cli.plan.Beside", "dmodels.core.recipes.Recipe"}
 
 
 def circles() -> list[str]:
@@ -151,6 +153,18 @@ def unformatted_code() -> list[str]:
     return found
 
 
+def open_records() -> list[str]:
+    """Data classes that anybody may change, but for those that are filled as they are made."""
+    found = []
+    for module in trees():
+        for node in nodes(module):
+            if isinstance(node, ast.ClassDef) and f"{module}.{node.name}" not in FILLED:
+                kinds = [ast.unparse(decorator) for decorator in node.decorator_list]
+                made = [kind for kind in kinds if kind.partition("(")[0].endswith("dataclass")]
+                found += [f"{module}.{node.name}" for kind in made if "frozen=True" not in kind]
+    return found
+
+
 def silent_rooms() -> list[str]:
     """Packages whose `__init__` does not say what they are for."""
     return [module for module, tree in trees().items() if is_package(module) and not ast.get_docstring(tree)]
@@ -189,6 +203,7 @@ CHECKS = [
     namesakes,
     private_imports,
     unformatted_code,
+    open_records,
     silent_rooms,
     silent_modules,
     exchanged,

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.fit.curves import CurveFit, compare, fit_linear, sweep
 from dmodels.fit.hierarchy import deviation, generation, levels
 from dmodels.fit.operators.blocks import BLOCKS, block
 from dmodels.fit.operators.coefficients import DATA_SHEET, MEASURED, RELATIVES, Coefficients, Kind
-from dmodels.fit.operators.columns import READERS
+from dmodels.fit.operators.columns import NOT_GATED, READERS, WHOLE_TOKENS
 from dmodels.fit.points import FORMATS, checkpoint
 from dmodels.fit.rows import parse_row
 from tests.fit.test_rows import AGG
@@ -23,6 +24,19 @@ from tests.fit.test_rows import AGG
 def curve(residuals, parameters=2, law="a"):
     values = {f"p{k}": 1.0 + k for k in range(parameters)}
     return CurveFit(law, values, np.diag(0.01 * np.arange(1.0, parameters + 1)), np.asarray(residuals, float))
+
+
+def test_the_experts_that_are_computed_otherwise_are_those_of_known_models():
+    """All pairs of a token: both Mixtrals and Gemma 4; without a gate: Nemotron's, of two matrices."""
+    shape = lambda name, matrices: (
+        (m := catalog.model(name))
+        and (
+            float(m.hidden_size),
+            float(m.expert_params / m.hidden_size / matrices),
+        )
+    )
+    assert {shape(name, 3) for name in ("mixtral-8x7b", "mixtral-8x22b", "gemma-4-26b-a4b")} == WHOLE_TOKENS
+    assert shape("nemotron-3-nano-30b-a3b", 2) in NOT_GATED and not NOT_GATED & WHOLE_TOKENS
 
 
 def test_spread_and_information_of_residuals():

@@ -16,7 +16,7 @@ from dmodels.fit.operators import coefficients
 from dmodels.fit.operators import samples as cut
 from dmodels.fit.operators.cells import Prior, fit_cell
 from dmodels.fit.operators.hierarchy import DEVIATION, Cell, effects, expected, generation, levels
-from dmodels.fit.operators.rows import Kernels
+from dmodels.fit.operators.rows import Kernels, _newer
 from dmodels.fit.operators.tree import DEPTH, LEAF, learn
 from dmodels.models.operators import law, number_format
 from dmodels.models.operators.constants import values
@@ -186,6 +186,25 @@ def test_a_knee_and_its_interval_by_the_fit_beside_it():
     assert (found.low, found.high) == pytest.approx([1 + think / service * math.exp(s * spread) for s in (-1, 1)])
     early = knee(clients, clients / (80.0 + 0.02 * clients))
     assert early.clients > 64 and "far below the knee" in early.warnings[0]
+
+
+@pytest.mark.parametrize("count, quantile", [(3, 12.7062), (4, 4.30265), (5, 3.18245)])
+def test_two_numbers_are_fitted_so_two_loads_fewer_are_free(count, quantile):
+    """Student's quantiles of one, two and three degrees of freedom, from a printed table; at 50 % their quartiles."""
+    quartile = {3: 1.0, 4: 0.816497, 5: 0.764892}[count]
+    clients = np.array([1.0, 4.0, 16.0, 64.0, 256.0])[:count]
+    rate = clients / (2.0 + 0.1 * clients) * np.array([1.01, 0.98, 1.02, 0.99, 1.01])[:count]
+    wide, narrow = (knee(clients, rate, level) for level in (0.95, 0.5))
+    far = lambda found: math.log((found.high - 1.0) / (found.low - 1.0))
+    assert far(wide) / far(narrow) == pytest.approx(quantile / quartile, rel=1e-4)
+
+
+def test_releases_come_after_one_another():
+    """As they did: candidates before what they became, mends of it after, numbers as numbers."""
+    told = ["0.5.6", "0.5.6.post1", "0.5.6.post2", "0.5.10", "0.14.0", "1.0.0rc3", "1.0.0", "1.3.0rc9", "1.3.0rc20"]
+    for k, older in enumerate(told):
+        assert not _newer(older, older)
+        assert all(_newer(newer, older) and not _newer(older, newer) for newer in told[k + 1 :])
 
 
 def test_letters_of_variances():

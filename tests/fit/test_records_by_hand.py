@@ -22,6 +22,7 @@ from dmodels.fit.descent import Weighing
 from dmodels.fit.hierarchy import NAMES
 from dmodels.fit.layouts import layouts
 from dmodels.fit.operators.blocks import block
+from dmodels.fit.operators.columns import EXPANDED, LATENT
 from dmodels.fit.points import checkpoint, nearest_model, to_points
 from dmodels.fit.recipes import Layout, candidates, recipe
 from dmodels.fit.refit import read_own, refit, written
@@ -267,6 +268,9 @@ def test_blocks_of_attention_are_those_of_the_models_configs():
         assert (own.top_k, own.index_dim) == (c.get("index_topk", 0), index * c.get("index_head_dim", 0))
         counted = float(catalog.model(name).attention_params) / c["num_hidden_layers"]
         assert own.token_weights + heads * own.head_weights == pytest.approx(counted, rel=2e-3)  # but for norms
+    v3 = block("deepseek-v3")  # of a layer's attention, as published; two norms have 2,048 of it
+    assert v3.token_weights + 128 * v3.head_weights + 2048 == 187_107_328
+    assert (v3.expanded, v3.latent) == (EXPANDED, LATENT)
     assert block("nobody") is None and block("DeepSeek-V4-Flash").top_k == 512.0
     small, large = block("deepseek-v4-flash"), block("deepseek-v4-pro")
     assert small.latent == large.latent == (512, 448) and small.expanded == large.expanded == (512, 512)

@@ -157,6 +157,14 @@ def test_curves_know_their_pole():
     assert latency_table(iteration_time(StepLaw(8e-3, 0.65e-3), 100.0), 16)[15] == pytest.approx(1.84)
 
 
+def test_a_worker_that_takes_nobody_costs_nothing_until_it_is_asked():
+    """Two requests with the one beside it: 1 + 2 one after the other, 2 each in the end."""
+    game = RoutingGame([[1.0, 2.0], [np.inf, np.inf]], np.zeros((2, 2)), 0.0)
+    spared, asked = np.array([0, 0]), np.array([0, 1])
+    assert routing.social_cost_s(game, spared) == 4.0 and routing.potential(game, spared) == 3.0
+    assert routing.social_cost_s(game, asked) == routing.potential(game, asked) == np.inf
+
+
 def test_requests_beyond_the_room_are_flagged():
     game = RoutingGame(LatencyCurve(0.0, 1.0, 1.0, [3.0, 2.0]), np.ones((4, 2)), 0.0)
     s = routing.optimum(game)

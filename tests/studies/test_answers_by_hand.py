@@ -15,7 +15,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.fit.calibration import interval, quantiles
 from dmodels.fit.refit import OwnCalibration
-from dmodels.studies.plan import calibration, reach, reverse, search, tail
+from dmodels.studies.plan import calibration, forecast, reach, replaying, reverse, search, tail
 from dmodels.studies.plan.calibration import Confidence, ModelId, calibrated, precision_name
 from dmodels.studies.plan.deployment import Deployment, Pool
 from dmodels.studies.plan.designs import Kind, Layout, Role, Stage
@@ -225,6 +225,27 @@ def test_what_costs_most_beyond_its_number():
     assert costly([few, some, many]) is some and costly([few]) is few and costly([]) is None
     assert costly([made(0.01, 76.0, 0.24)]) is None and costly([made(0.06, 71.0, 0.29)]) is None
     assert costly([made(0.05, 75.0, 0.25)]).share_frac == 0.05
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_the_worst_window_is_found_by_looking_at_each(share):
+    rng = np.random.default_rng(8)
+    when, seconds = np.sort(rng.uniform(0.0, 300.0, 90)), rng.exponential(1.0, 90)
+    for length in (7.0, 60.0, 400.0):
+        starts = np.arange(0.0, 300.0, length)
+        windows = [(start, seconds[(start <= when) & (when < start + length)]) for start in starts]
+        each = [(float(np.quantile(own, share)), start) for start, own in windows if own.size]
+        assert replaying._worst(when, seconds, share, length) == pytest.approx(max(each))
+    assert replaying._worst(when, seconds, share, 0.0) == (pytest.approx(np.quantile(seconds, share)), 0.0)
+
+
+def test_a_part_without_requests_has_no_latency_and_breaks_nothing():
+    none = forecast._latency(np.zeros(0), 0.99)
+    assert math.isnan(none.mean_s) and math.isnan(none.percentile_s)
+    slow = Latency(1.0, 1.5)
+    assert forecast.kept([{"TTFT": none}], SLO(1.0))
+    assert not forecast.kept([{"TTFT": none}, {"TTFT": slow}], SLO(1.0))
+    assert forecast.kept([{"TTFT": slow}], SLO(1.0), 1.5) and not forecast.kept([{"TTFT": slow}], SLO(1.0), 1.49)
 
 
 def test_closed_forms_that_are_off_are_named_by_their_worst():

@@ -69,6 +69,12 @@ def test_a_fleet_without_a_steady_state_is_endlessly_late(answer):
     assert now.pools[0].ttft_s == now.pools[0].ttft_mean_s == float("inf") and not now.keeps_slo
 
 
+def test_a_fleet_that_is_late_at_any_rate_serves_none(answer):
+    one = serving(next(d for d in answer.kinds if d.kind == Kind.ONE_POOL), answer.question)
+    now = existing(replace(answer.question, slo=SLO(1e-3, 0.05)), one)
+    assert now.serves_rps == now.pools[0].serves_rps == 0.0 and now.pools[0].ttft_s > 1e-3
+
+
 def test_limits_of_the_file_count(answer):
     fleet = serving(next(d for d in answer.kinds if d.kind == Kind.ONE_POOL), answer.question)
     (pool,) = fleet.pools
@@ -77,6 +83,10 @@ def test_limits_of_the_file_count(answer):
     full = existing(answer.question, fleet)
     assert existing(answer.question, replace(fleet, pools=(narrow,))).serves_rps < 0.5 * full.serves_rps
     assert existing(answer.question, replace(fleet, pools=(short,))).refused_frac == pytest.approx(0.3)
+    long = Workload([300.0, 5000.0, 200_000.0], [200.0, 300.0, 10.0], [0.5, 0.3, 0.2], rate_rps=40.0)
+    asked = replace(answer.question, workload=long)  # of which the model itself refuses the longest fifth
+    assert existing(asked, replace(fleet, pools=(short,))).refused_frac == pytest.approx(0.5)
+    assert existing(asked, fleet).refused_frac == pytest.approx(0.2)
 
 
 def test_what_cannot_be_compared_is_said(answer):
@@ -85,6 +95,11 @@ def test_what_cannot_be_compared_is_said(answer):
     other = replace(pool, server=replace(pool.server, model="Qwen/Qwen3-8B"))
     with pytest.raises(InputError, match=r"serves Qwen/Qwen3-8B; accepted is a plan of it: --model qwen3-8b"):
         existing(answer.question, replace(fleet, pools=(other,)))
+    nobodys = replace(pool, server=replace(pool.server, model="a/model-of-ones-own"))
+    with pytest.raises(InputError, match=r"serves a/model-of-ones-own; accepted is a plan of it"):
+        existing(answer.question, replace(fleet, pools=(nobodys,)))
+    with pytest.raises(InputError, match=r"3 pools; accepted are one, two with a threshold on tokens"):
+        existing(answer.question, replace(fleet, pools=(pool,) * 3))
     two = question("llama-3.1-8b", ["h100_sxm", "h200_sxm"], answer.question.workload, SLO(2.0, 0.05))
     with pytest.raises(InputError, match="pool all names no GPU; --gpu NAME"):
         existing(two, replace(fleet, pools=(replace(pool, gpu=""),)))

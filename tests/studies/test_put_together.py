@@ -267,6 +267,11 @@ def test_rereads_by_a_plain_loop(seed):
     np.testing.assert_array_equal(game.rereads(trace, route, 5), wanted)
 
 
+def test_nothing_is_shared_where_nothing_is_used_again():
+    state = SimpleNamespace(blocks=np.ones(2))
+    assert game.pooled(chained([[0, 1], [2]]), state, 2, 1e-3, {"in turn": np.array([0, 1])}) == []
+
+
 def test_conversations_are_told_apart_by_their_second_block():
     """Those that share it go to one worker, whatever comes before and after; one block stands for itself."""
     rows = [[0, 5, 7], [1, 5], [0, 6], [0, 6, 8, 9], [3], [3], [2, 3, 4]]

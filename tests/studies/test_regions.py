@@ -46,7 +46,8 @@ def test_alone_each_region_is_the_plan_of_what_it_has():
 
 
 def test_where_none_is_enough_the_traffic_is_divided_and_nothing_is_over_bought():
-    found = plan_regions(asked(36.0), [EAST, WEST])
+    dear = Region("north", {"h100_sxm": 8}, {"h100_sxm": 9.0})  # which the others need no help of
+    found = plan_regions(asked(36.0), [dear, EAST, WEST])
     assert all(site.best is None for site in found.alone) and found.fits
     assert sum(site.share_frac for site in found.together) == pytest.approx(1.0, abs=2e-3)
     for site, region in zip(found.together, [WEST, EAST], strict=True):

@@ -346,6 +346,8 @@ def test_dispersion_of_a_poisson_stream_is_one_and_of_volleys_their_size():
     assert dispersion(asked(poisson, 5.0), 1.0)[0] < 1.4
     volleys = edge(np.repeat(np.cumsum(rng.exponential(10.0, 2000)), 20))
     assert 17.0 < dispersion(asked(volleys, 5.0), 1.0)[0] < 26.0  # the greatest of several estimates
+    few = asked(edge([0.0, 1.0, 5.0]), 3.0)  # too short for a window: the spread of its gaps, of 1 and 4 seconds
+    assert dispersion(few, 1.0) == (pytest.approx((1.5 / 2.5) ** 2), 0.0)
 
 
 def test_a_changed_rate_of_a_trace_changes_its_times_alone():

@@ -15,8 +15,9 @@ from dmodels.core.errors import InputError
 from dmodels.core.hardware import Parallel
 from dmodels.formats.telemetry.request_log import read_requests
 from dmodels.sim.engines import EngineLaw
+from dmodels.sim.requests import Served
 from dmodels.studies.plan import RequestClass, question
-from dmodels.studies.servers import PoolOf, compare, of_plan, plan_together, play, server
+from dmodels.studies.servers import PoolOf, compare, comparison, of_plan, plan_together, play, server
 from tests.audit.asking import ask
 from tests.audit.commands import audit
 from tests.audit.terminal import audit_shown
@@ -246,6 +247,24 @@ def test_a_saved_split_is_simulated():
     assert both.ttft_s[::10] == pytest.approx(sent[::10])
     assert (both.ttft_s[answers > 1] > sent[answers > 1]).all() and (both.ttft_s < sent + 3 * step).all()
     assert np.nanmax(both.tpot_s) < 1.05 * step
+
+
+def test_no_server_in_stages_is_simulated():
+    with pytest.raises(InputError, match="pp = 2: accepted is 1, the engines' schedulers are simulated of one stage"):
+        server("llama-3.1-8b", "h100_sxm", Parallel(pp=2))
+
+
+def test_answers_of_one_token_have_no_time_for_each_further_one():
+    """And the others are as long as they were: four seconds of which each takes one, and half as long simulated."""
+    arrival, ones = np.arange(4.0), np.ones(4)
+    measured = Served(arrival, arrival, arrival + 1.0, arrival + 1.0, ones)
+    simulated = Served(arrival, arrival, arrival + 0.5, arrival + 0.5, ones)
+    found = {x.name: (x.simulated_s, x.measured_s, x.error_frac) for x in comparison._metrics(simulated, measured)}
+    same = (0.5, 1.0, -0.5)
+    assert found == {
+        **{f"{name}_{of}_s": same for name in ("ttft", "e2e") for of in ("mean", "p50", "p99")},
+        "duration_s": (3.5, 4.0, pytest.approx(-0.125)),
+    }
 
 
 def test_one_fleet_by_priority_keeps_each_class_to_its_own_slo():

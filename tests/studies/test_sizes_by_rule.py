@@ -75,6 +75,12 @@ def test_where_a_margin_breaks_the_recording_it_gets_another(bad, counts):
         assert with_margin(asked(1), odd, (20,), [needing(23)]).instances == (wanted,)
 
 
+@pytest.mark.parametrize("bad, counts", [((), 24), ((24,), 23), ((23, 24), 22), ((22, 23, 24), 20)])
+def test_where_the_widest_margin_breaks_the_recording_it_gets_the_next_narrower(bad, counts):
+    odd = SimpleNamespace(rule=SimpleNamespace(keeps=lambda k, instances: instances[0] not in bad))
+    assert with_margin(asked(1), odd, (20,), [needing(24)]).instances == (counts,)
+
+
 def test_two_pools_in_turn_have_one_margin():
     both = lambda first, second: SimpleNamespace(
         rule=SimpleNamespace(keeps=lambda k, n: n[0] >= first and n[1] >= second)

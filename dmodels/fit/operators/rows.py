@@ -92,8 +92,11 @@ def tables(folder: str | Path) -> list[KernelTable]:
 
 
 def _newer(a: str, b: str) -> bool:
+    """Whether release a came after b: 1.3.0 after 1.3.0rc20, and 0.5.6.post1 after 0.5.6."""
+
     def key(release: str) -> list[tuple[int, int | str]]:
-        return [(1, int(p)) if p.isdigit() else (0, p) for p in re.findall(r"\d+|[a-z]+", release)]
+        parts = re.findall(r"\d+|[a-z]+", release)
+        return [*((2, int(p)) if p.isdigit() else (3 if p == "post" else 0, p) for p in parts), (1, "")]
 
     return key(a) > key(b)
 

@@ -88,6 +88,22 @@ def test_bad_input_is_refused_in_one_sentence(field, value, said):
     assert "accepted" in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("wrong", [-1.0, np.nan])
+@pytest.mark.parametrize("field", ["demand_rps", "access_s", "capacity_bytes", "recompute_s", "block_bytes"])
+def test_one_wrong_number_among_right_ones_is_refused(field, wrong):
+    """Wherever it stands; and so is a block of nothing, while there may be no demand and no room."""
+    shape = {"demand_rps": (2, 3), "recompute_s": (3,), "block_bytes": (3,)}.get(field, (2, 2))
+    known = {"demand_rps": np.ones((2, 3)), "access_s": [1.0, 2.0], "capacity_bytes": [1.0, 4.0]}
+    known |= {"distance_s": net.complete(2, 1.0), "recompute_s": 5.0}
+    for place in np.ndindex(shape):
+        value = np.ones(shape)
+        PlacementGame(**known | {field: value})
+        for bad in (wrong, 0.0) if field == "block_bytes" else (wrong,):
+            value[place] = bad
+            with pytest.raises(InputError, match=f"{field} holds"):
+                PlacementGame(**known | {field: value})
+
+
 def test_placements_that_are_none_are_refused():
     game = PlacementGame(np.ones((2, 2)), [1.0], [1.0], net.complete(2, 1.0), 5.0)
     for tier in ([[0, 0], [-1, -1]], [[0, 1], [-1, -1]], [[0], [0]], [[0.5, -1], [-1, -1]]):

@@ -157,6 +157,17 @@ def test_curves_know_their_pole():
     assert latency_table(iteration_time(StepLaw(8e-3, 0.65e-3), 100.0), 16)[15] == pytest.approx(1.84)
 
 
+@pytest.mark.parametrize("wrong", [-1.0, np.nan])
+@pytest.mark.parametrize("place", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_one_wrong_latency_among_right_ones_is_refused(place, wrong):
+    table = np.array([[1.0, 2.0], [1.0, np.inf]])
+    game = lambda: RoutingGame(table, np.zeros((2, 2)), 0.0)
+    assert routing.social_cost_s(game(), np.array([0, 1])) == 2.0
+    table[place] = wrong
+    with pytest.raises(InputError):
+        game().arrays()
+
+
 def test_a_worker_that_takes_nobody_costs_nothing_until_it_is_asked():
     """Two requests with the one beside it: 1 + 2 one after the other, 2 each in the end."""
     game = RoutingGame([[1.0, 2.0], [np.inf, np.inf]], np.zeros((2, 2)), 0.0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from dmodels import catalog
+from dmodels.cli import simulate_server
 from dmodels.core.errors import InputError
 from dmodels.studies.servers import of_plan, saved_plan
 
@@ -27,6 +30,25 @@ def pool(name, **more):
 def answer(*pools, router=None, **inputs):
     best = {"pools": list(pools), "router": router or {"policy": "least requests in flight"}}
     return {"command": "plan", "result": {"recommended": best}, "inputs": INPUTS | inputs}
+
+
+@pytest.mark.parametrize(("given", "rate"), [(None, 5.0), (8.0, 8.0)])
+def test_a_saved_plan_is_simulated_on_its_own_traffic_at_the_rate_that_is_given(tmp_path, given, rate):
+    """The requests of its trace where it has one; else those of its lengths, which know their rate."""
+    file = tmp_path / "plan.json"
+
+    def told(workload):
+        saved = answer(pool("all"), asked={"workload": workload, "traffic": {"rate": 5.0}})
+        file.write_text(json.dumps(saved))
+        asked = SimpleNamespace(server=SimpleNamespace(plan=str(file)), rate_rps=given)
+        pools, traffic, own = simulate_server._planned(asked)
+        assert "of_plan" in pools.python("x") and str(file) in pools.python("x")
+        return traffic.python("x"), own
+
+    text, own = told({"trace": "own.csv", "name": None})
+    assert "read_trace" in text and "own.csv" in text and own == rate
+    text, own = told({"input_tokens": 300.0, "output_tokens": 20.0, "trace": None})
+    assert "300" in text and f"{rate:g}" in text and own is None
 
 
 @pytest.fixture

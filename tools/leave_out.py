@@ -46,33 +46,28 @@ class Linear(NamedTuple):
 
 @float64
 def linear(points: Points, rows: Sequence[Row], effects: Effects) -> Linear:
-    """`rows` about the optimum `effects`."""
+    """`rows` about their optimum, which `fit` found."""
     problem, known, _ = problem_of(points, rows)
-    order = np.argsort(np.asarray(points.separate) > 0, kind="stable")
-    place = {level: i for i, level in enumerate(effects.levels)}
-    beta = np.stack([effects.beta[place[level]] for level in known])
-    z = np.divide(beta, problem.scale, out=np.zeros_like(beta), where=problem.scale > 0)
+    z = np.divide(effects.beta, problem.scale, out=np.zeros_like(problem.scale), where=problem.scale > 0)
     at = problem.origin + (z * problem.scale)[problem.paths].sum(axis=1)
     value, slope = (np.asarray(a) for a in descent.slopes(problem.halves, at))
     residual = problem.measured - value
-    weight = problem.weight[:, None] / (1.0 + (residual / problem.sigma / descent.ROBUST) ** 2) / problem.sigma**2
+    weight = np.asarray(descent.robust_weight(problem, residual / problem.sigma)) / problem.sigma**2
 
-    factor = problem.scale[problem.paths]  # (n, levels of a row, efficiencies)
-    row, level, name = np.nonzero(factor > 0)
-    exists = problem.scale.ravel() > 0
-    column = (np.cumsum(exists) - 1)[problem.paths[row, level] * z.shape[1] + name]
-    shape = len(rows), int(exists.sum())
-    halves = [
-        scipy.sparse.csr_matrix((slope[row, j, name] * factor[row, level, name], (row, column)), shape) for j in (0, 1)
-    ]
-    of_release = np.array([name.partition("=")[0] in hierarchy.OF_RELEASE for name in known])
+    places = descent.places_of(problem.paths, problem.scale)
+    effect, name, factor = (of[places.path] for of in (places.effect, places.name, places.factor))
+    count = len(places.active)
+    row, which = np.nonzero(effect < count)  # what only fills a path up stands past the end
+    column, moved, by = effect[row, which], name[row, which], factor[row, which]
+    halves = [scipy.sparse.csr_matrix((slope[row, j, moved] * by, (row, column)), (len(rows), count)) for j in range(2)]
+    of_release = np.array([level.partition("=")[0] in hierarchy.OF_RELEASE for level in known])
     return Linear(
-        [rows[i] for i in order],
+        [rows[i] for i in np.argsort(np.asarray(points.separate) > 0, kind="stable")],
         scipy.sparse.vstack(halves).tocsr(),
         residual.T.ravel(),
         weight.T.ravel(),
-        z.ravel()[exists],
-        np.repeat(of_release, z.shape[1])[exists],
+        z.ravel()[places.active],
+        of_release[places.active // z.shape[1]],
     )
 
 

@@ -264,12 +264,17 @@ def _loss(problem: Problem, z: jax.Array, value: jax.Array) -> jax.Array:
     return jnp.sum(robust) + z @ z
 
 
+def robust_weight(problem: Problem, r: Real) -> Real:
+    """(n, 2): how much rows count at residuals r (in sigmas): slope of the robust loss over that of least squares."""
+    return problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2)
+
+
 def _normal(
     problem: Problem, places: Places, z: jax.Array, value: jax.Array, slope: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """J' W J + I and J' W r - z, with the weights of the robust loss at the present residuals."""
     r = (problem.measured - value) / problem.sigma[None]
-    weight = problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2) / problem.sigma[None]
+    weight = robust_weight(problem, r) / problem.sigma[None]
     rooted = jnp.sqrt(weight / problem.sigma[None])[..., None] * slope
     paths = len(places.effect)
     pull = jax.ops.segment_sum(((weight * r)[..., None] * slope).sum(axis=1), places.path, paths)  # (K, names)

@@ -28,13 +28,11 @@ def curve(residuals, parameters=2, law="a"):
 
 def test_the_experts_that_are_computed_otherwise_are_those_of_known_models():
     """All pairs of a token: both Mixtrals and Gemma 4; without a gate: Nemotron's, of two matrices."""
-    shape = lambda name, matrices: (
-        (m := catalog.model(name))
-        and (
-            float(m.hidden_size),
-            float(m.expert_params / m.hidden_size / matrices),
-        )
-    )
+
+    def shape(name: str, matrices: int) -> tuple[float, float]:
+        model = catalog.model(name)
+        return float(model.hidden_size), float(model.expert_params / model.hidden_size / matrices)
+
     assert {shape(name, 3) for name in ("mixtral-8x7b", "mixtral-8x22b", "gemma-4-26b-a4b")} == WHOLE_TOKENS
     assert shape("nemotron-3-nano-30b-a3b", 2) in NOT_GATED and not NOT_GATED & WHOLE_TOKENS
 

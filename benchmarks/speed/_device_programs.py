@@ -312,7 +312,7 @@ LARGE = (
     Sized(partial(fluid, 8), 2**16),
     Sized(prefill_decode, 2**20),
     Sized(plan_points, 2**21),
-    Sized(turn_of_fit, 2**13),
     Sized(shared_budget, 2**16),
     Sized(partial(event_scan, 256, 64), 2**14),
+    Sized(turn_of_fit, 2**13),  # a minute of compiling
 )

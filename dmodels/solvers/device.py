@@ -28,7 +28,10 @@ BACKENDS = ("auto", "cpu", "device")
 #: Float32 cannot tell apart what differs by less than 1e-7; answers within the hosts' own 1e-9 would pass for optimal.
 PROVED_RTOL = 1e-12
 
-#: Bytes of inputs and working arrays that a chunk of a batch may take on one device.
+#: Share of a device's memory that inputs and working arrays of a chunk of a batch may take; two are there at a time.
+#: What waits for launches takes as long for few problems as for many, so that chunks are as large as they may be.
+CHUNK_FRAC = 1 / 8
+#: The same in bytes, of devices that do not say how much they have.
 CHUNK_BYTES = 2**31
 
 #: Least batch that "auto" takes to a device: below it, the launches of the longest program (some thousands at a few
@@ -82,7 +85,7 @@ def in_chunks(
     """
     devices = accelerators() or tuple(jax.devices("cpu"))
     count = len(arrays[0])
-    size = _chunk(count, len(devices), problem_bytes)
+    size = _chunk(count, len(devices), problem_bytes, _room(devices[0]))
     parts: list[tuple[np.ndarray, ...]] = []
     waiting: tuple[int, Any] | None = None
     with jax.enable_x64(True):
@@ -102,9 +105,15 @@ def in_chunks(
     return tuple(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
 
-def _chunk(count: int, devices: int, problem_bytes: float) -> int:
+def _room(device: Any) -> float:
+    """Bytes that a chunk may take on `device`."""
+    limit = (device.memory_stats() or {}).get("bytes_limit")
+    return CHUNK_FRAC * limit if limit else CHUNK_BYTES
+
+
+def _chunk(count: int, devices: int, problem_bytes: float, room: float) -> int:
     """Problems per chunk: a power of two per device, as many as are there or as fit."""
-    fit = max(1, int(CHUNK_BYTES // max(problem_bytes, 1.0)))
+    fit = max(1, int(room // max(problem_bytes, 1.0)))
     most = 1 << (fit.bit_length() - 1)
     return devices * min(most, power_of_two(-(-count // devices)))
 

@@ -157,7 +157,12 @@ def test_the_benchmark_runs_on_the_cpu_as_a_stand_in(monkeypatch, capsys):
         monkeypatch.setattr(_device_programs, slow, _device_programs.SMALL[0])
     assert main(["--quick", "gpu"]) == 0
     shown = capsys.readouterr().out
-    assert "device cpu" in shown and "proved_frac 1" in shown and "of_paper None" in shown
+    assert (
+        "device_kind cpu" in shown
+        and "GiB of float64" in shown
+        and "proved_frac 1" in shown
+        and "of_paper None" in shown
+    )
     assert "h100_on_paper_per_s" in shown and "left_out []" in shown
     with pytest.raises(SystemExit, match="needs an accelerator"):
         main(["gpu"])

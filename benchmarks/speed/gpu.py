@@ -54,7 +54,7 @@ def program_row(sized: Sized, repeats: int) -> Row:
         "case": case.name,
         "size": case.size,
         "batch": case.count,
-        "device": kind,
+        "device_kind": kind,
         "compile_s": compile_s,
         "program_per_s": rate,
         "call_per_s": case.count / took["call"],
@@ -95,6 +95,23 @@ def peer_rate(case: DeviceProgram, host_per_s: float) -> float | None:
     few = case.inputs[0][: max(1, int(PEER_S * host_per_s))]
     took = interleaved({name: lambda p=peer: p(few) for name, peer in assignment_peers(os.cpu_count() or 1).items()}, 1)
     return len(few) / min(took.values())
+
+
+def transfer_row(count: int) -> Row:
+    """GB/s of `count` float64 to the device, in one piece and in many of the same size, and back."""
+    import jax
+
+    numbers = np.ones(count)
+    ways = {"whole": 1, "split8": 8, "split64": 64}
+    sent = lambda pieces: jax.block_until_ready([jax.device_put(a) for a in np.split(numbers, pieces)])
+    with jax.enable_x64(True):
+        there = jax.block_until_ready(jax.device_put(numbers))
+        runs: dict[str, Callable[[], Any]] = {name: lambda n=n: sent(n) for name, n in ways.items()}
+        runs["get"] = lambda: np.asarray(there + 0.0)  # what was fetched once is kept
+        took = interleaved(runs, 3)
+    size = f"{numbers.nbytes / 2**30:.3g} GiB of float64"
+    rates = {f"{name}_gb_per_s": numbers.nbytes / 1e9 / seconds for name, seconds in took.items()}
+    return {"case": "transfer to the device", "size": size, **rates}
 
 
 def log_row(windows: int, n: int, m: int) -> Row:
@@ -142,6 +159,7 @@ def gpu(quick: bool) -> Iterator[Row]:
         (*_device_programs.SMALL, _device_programs.PLAN, _device_programs.FIT) if quick else _device_programs.LARGE
     )
     cases: list[Callable[[], Iterator[Row]]] = [
+        lambda: iter([transfer_row(2**16 if quick else 2**28)]),
         lambda: iter([log_row(*((100, 16, 3) if quick else (10**6, 512, 8)))]),
         *(lambda sized=sized: iter([program_row(sized, 1 if quick else 3)]) for sized in programs),
         lambda: switch_rows([8] if quick else [2**k for k in range(8, 16, 2)]),

@@ -189,10 +189,10 @@ def test_programs_compile_for_a_gpu_that_is_not_here():
 
 @pytest.mark.slow
 def test_a_batch_is_spread_over_all_devices():
-    """Two devices, a batch that does not divide: the same answers as on one."""
+    """Two devices, a batch that does not divide, sent in pieces: the same answers as on one."""
     code = (
-        "import jax, numpy as np; from dmodels.solvers import assign\n"
-        "assert len(jax.devices()) == 2\n"
+        "import jax, numpy as np; from dmodels.solvers import assign, device\n"
+        "assert len(jax.devices()) == 2; device.PIECE_BYTES = 2000\n"
         "c = np.random.default_rng(0).random((101, 6, 6))\n"
         "a, b = (assign(c, backend=k) for k in ('device', 'cpu'))\n"
         "np.testing.assert_allclose(a.value.cost, b.value.cost, rtol=1e-12); assert not a.flags.any()\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -229,6 +230,22 @@ def test_a_batch_is_cut_to_the_memory_it_may_use(monkeypatch):
     np.testing.assert_array_equal(first, x[:, 0])
     np.testing.assert_array_equal(double, 2 * x)
     assert sizes == [4]  # one shape, compiled once
+
+
+def test_large_arrays_are_sent_in_pieces(monkeypatch):
+    """Of 14 problems and of a table that all read: nothing above 100 bytes is sent, and all arrives in order."""
+    monkeypatch.setattr(device, "PIECE_BYTES", 100)
+    sent, put = [], jax.device_put
+    monkeypatch.setattr(jax, "device_put", lambda a, *where: (sent.append(np.asarray(a).nbytes), put(a, *where))[1])
+    x, table = np.arange(42.0).reshape(14, 3), np.arange(19.0)
+    found, sums = device.in_chunks(_with_a_table, [x], 24.0, (table, np.float64(0.5)))
+    np.testing.assert_array_equal(found, x + table[3:6] + 0.5)
+    np.testing.assert_array_equal(sums, np.full(14, table.sum()))
+    assert 24 < max(sent) <= 100
+
+
+def _with_a_table(x, table, more):
+    return x + table[None, 3:6] + more, jnp.full(len(x), table.sum())
 
 
 def test_backends_are_named_and_auto_stays_on_the_cpu_where_there_is_no_accelerator():

@@ -20,8 +20,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from dmodels.core.devices import accelerators, chosen_device
 from dmodels.core.errors import InputError
 from dmodels.core.numerics import power_of_two
+from dmodels.core.threads import CORES
 
-#: "auto" takes a device where JAX sees one and the batch is large enough; "device" takes JAX's first devices, be they
+#: "auto" takes a device where JAX sees one that is worth it for the batch; "device" takes JAX's first devices, be they
 #: the CPU's (how the device programs are tested where there is no accelerator).
 BACKENDS = ("auto", "cpu", "device")
 
@@ -40,8 +41,14 @@ CHUNK_BYTES = 2**31
 PIECE_BYTES = 2**25
 
 #: Least batch that "auto" takes to a device: below it, the launches of the longest program (some thousands at a few
-#: microseconds each) outlast the host. Reckoned, not measured: no device has run it (`python -m benchmarks gpu` would).
+#: microseconds each) outlast the host. An H200 answered 256 problems in 2.5 ms (assignment 32 x 32) and 6.5 (tight
+#: placement 64 x 4), 16 cores beside it in 2.9 and 3.9.
 FEWEST = 4096
+
+#: Cores above which the host keeps matchings and placements with capacities, whose transfers outlast its loops: calls
+#: on an H200 were worth 6 cores (assignment 8 x 8) to 4 (256 x 256, placements 64 x 4), before arrays were sent in
+#: pieces. Convex congestion was worth 34, best responses 26, PoA-hat 16, prices of anarchy 3,700: there a device wins.
+HOST_CORES = 4
 
 Program = Callable[..., tuple[jax.Array, ...]]
 
@@ -52,9 +59,9 @@ def check_backend(backend: str, accepted: Sequence[str] = BACKENDS) -> None:
         raise InputError(f"backend = {backend!r}; accepted are {', '.join(accepted)}")
 
 
-def takes_device(backend: str, *batches: tuple[int, ...]) -> bool:
+def takes_device(backend: str, *batches: tuple[int, ...], host_cores: float = math.inf) -> bool:
     """Whether a batch of these leading axes, broadcast, goes to the device under this `backend`; "auto" heeds
-    `core.devices.choose_device`."""
+    `core.devices.choose_device`, and stays on a host of more than `host_cores`."""
     check_backend(backend)
     if backend != "auto" or not any(batches):
         return backend == "device"
@@ -62,7 +69,7 @@ def takes_device(backend: str, *batches: tuple[int, ...]) -> bool:
         count = math.prod(np.broadcast_shapes(*batches))
     except ValueError:
         return False  # they do not broadcast: the host says so
-    least = {"auto": FEWEST, "gpu": 1}.get(chosen_device(), math.inf)
+    least = {"auto": FEWEST if CORES <= host_cores else math.inf, "gpu": 1}.get(chosen_device(), math.inf)
     return count >= least and bool(accelerators())  # in this order: to ask for devices starts JAX's
 
 

@@ -12,7 +12,9 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.solvers import assign, assign_many, congestion_transport, device, transport
 from dmodels.solvers.assignment import device as assignment_device
+from dmodels.solvers.assignment import solve as assignment_solve
 from dmodels.solvers.transportation import device as transportation_device
+from dmodels.solvers.transportation import solve as transportation_solve
 
 KINDS = ("uniform", "ties", "forbidden", "damaged", "large", "near ties")
 
@@ -278,6 +280,33 @@ def test_a_process_chooses_its_device_once_for_all_batches(monkeypatch):
     monkeypatch.setattr(devices, "accelerators", there)
     with pytest.raises(InputError, match="this process has begun on an accelerator"):
         devices.choose_device("cpu")
+
+
+def test_many_cores_keep_matchings_and_tight_placements_from_a_device(monkeypatch):
+    """An H200 answers these as 4 to 6 cores do: "auto" keeps them on 16 cores, unless a GPU was asked for, and gives
+    them away on 4; placements with convex congestion, for which it is worth 34 cores, are given away by both."""
+    gone = []
+    take = lambda name: lambda *_: gone.append(name) or ()
+    monkeypatch.setattr(assignment_device, "assign_on_device", take("assign"))
+    monkeypatch.setattr(assignment_solve, "solution_of", lambda *found: found)
+    monkeypatch.setattr(assignment_solve, "solve_host", lambda *_: ())
+    monkeypatch.setattr(transportation_solve, "transport_host", lambda *_: ())
+    monkeypatch.setattr(transportation_device, "transport_on_device", take("transport"))
+    monkeypatch.setattr(transportation_device, "congestion_on_device", take("congestion"))
+    monkeypatch.setattr(device, "accelerators", lambda: ("an accelerator",))
+    cost, flat = np.zeros((device.FEWEST, 1, 1)), np.zeros((1, 1))
+    for cores, chosen, taken in (
+        (16, "auto", ["congestion"]),
+        (4, "auto", ["assign", "transport", "congestion"]),
+        (16, "gpu", ["assign", "transport", "congestion"]),
+    ):
+        gone.clear()
+        monkeypatch.setattr(device, "CORES", cores)
+        monkeypatch.setattr(devices, "_chosen", chosen)
+        assign(cost)
+        transport(cost, np.ones(1))
+        congestion_transport(cost, flat)
+        assert gone == taken
 
 
 def test_an_infeasible_problem_comes_with_the_hosts_farkas_ray():

@@ -35,7 +35,7 @@ def assign_many(costs: Sequence[Real], maximize: bool = False, *, backend: str =
     for k, cost in enumerate(given):
         if cost.ndim != 2:
             raise InputError(f"costs[{k}] has shape {cost.shape}; accepted is (rows, columns)")
-    on_device = device.takes_device(backend, (len(given),))
+    on_device = device.takes_device(backend, (len(given),), host_cores=device.HOST_CORES)
     sets: dict[tuple[int, int], list[int]] = defaultdict(list)
     for k, cost in enumerate(given):
         sets[_class_of(cost.shape) if on_device and cost.size else cost.shape].append(k)

@@ -41,11 +41,11 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
 
     `backend`: "cpu" (compiled loops over problems, on all cores), "device" (in chunks on JAX's devices: matched in
     float32, proved in float64, and what is not proved there solved again on the host, so that answers carry the same
-    certificate) or "auto", which takes an accelerator where there is one and the batch has at least
-    `solvers.device.FEWEST` problems. For JAX arrays "auto" is "cpu" on a CPU, else an engine in the costs' own
-    precision, without the host: "pallas" (a kernel for GPUs, one program per problem; interpreted on a CPU) up to 512
-    columns, else "xla" (plain XLA, anywhere). `assign_many` takes matrices of several sizes. Where columns repeat
-    (workers with capacities), `transport` is faster.
+    certificate) or "auto", which takes an accelerator where there is one, the batch has at least
+    `solvers.device.FEWEST` problems and the host at most `solvers.device.HOST_CORES` cores. For JAX arrays "auto" is
+    "cpu" on a CPU, else an engine in the costs' own precision, without the host: "pallas" (a kernel for GPUs, one
+    program per problem; interpreted on a CPU) up to 512 columns, else "xla" (plain XLA, anywhere). `assign_many` takes
+    matrices of several sizes. Where columns repeat (workers with capacities), `transport` is faster.
 
     NumPy arrays in, NumPy arrays out, in float64 (int64 for integers) whatever `jax.config` says. Inside `jit` and
     `vmap` it yields traced arrays of the cost's own precision. Its derivative with respect to `cost` is the matching
@@ -68,7 +68,7 @@ def assign(cost: Real, maximize: bool = False, *, backend: str = "auto") -> Solu
     traced = isinstance(cost, jax.core.Tracer)
     if not traced and backend in device.BACKENDS and (not isinstance(given, jax.Array) or _on_cpu(given)):
         cost = np.asarray(cost)
-        if device.takes_device(backend, cost.shape[:-2]):
+        if device.takes_device(backend, cost.shape[:-2], host_cores=device.HOST_CORES):
             from .device import assign_on_device
 
             return solution_of(*assign_on_device(cost, maximize))

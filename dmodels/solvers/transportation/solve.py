@@ -8,7 +8,7 @@ import numpy as np
 from dmodels.core.errors import InputError
 from dmodels.core.records import Real
 from dmodels.solvers.assignment.host import real_array
-from dmodels.solvers.device import check_backend, takes_device
+from dmodels.solvers.device import HOST_CORES, check_backend, takes_device
 from dmodels.solvers.solution import Solution
 
 from .host import congestion_host, transport_host, transport_one
@@ -37,8 +37,8 @@ def transport(cost: Real, capacity: Real, supply: Real | None = None, *, backend
 
     `backend`: "cpu" (compiled loops), "device" (rows of one unit in chunks on JAX's first devices; what is not proved
     there in float64 is solved again on the host, so answers carry the same certificate) or "auto", which takes an
-    accelerator where there is one and the batch has at least `solvers.device.FEWEST` problems. Rows with `supply` are
-    shipped on the host.
+    accelerator where there is one, the batch has at least `solvers.device.FEWEST` problems and the host at most
+    `solvers.device.HOST_CORES` cores. Rows with `supply` are shipped on the host.
 
     The derivative of the cost is the flow (by `cost`), u (by `supply`) and v (by `capacity`; one subgradient).
 
@@ -63,7 +63,7 @@ def transport(cost: Real, capacity: Real, supply: Real | None = None, *, backend
     if all(type(a) is np.ndarray for a in (cost, capacity, supply) if a is not None):
         if supply is not None:
             check_backend(backend, ("auto", "cpu"))
-        elif takes_device(backend, cost.shape[:-2], capacity.shape[:-1]):
+        elif takes_device(backend, cost.shape[:-2], capacity.shape[:-1], host_cores=HOST_CORES):
             from .device import transport_on_device
 
             return transport_on_device(cost, capacity)

@@ -17,11 +17,13 @@ from benchmarks.__main__ import main
 from benchmarks.speed import _ahead_of_time, _device_programs, gpu
 from dmodels.core.flags import Flag
 from dmodels.fit import descent
+from dmodels.games.anarchy import index_device
 from dmodels.games.resource import Alone, Exponential, Game, Logistic, equilibrium
 from dmodels.games.routing import best_response, programs
 from dmodels.games.routing.programs import LOGIT_STEPS, MOVES_FRAC
 from dmodels.sim.batching.scan import scan_work
 from dmodels.solvers import assign, congestion_transport, transport
+from dmodels.solvers.assignment import device as assignment_device
 from dmodels.solvers.assignment import pallas, xla
 from dmodels.solvers.assignment import traced as assignment_traced
 from dmodels.solvers.assignment.device import matching_work, search
@@ -202,7 +204,7 @@ def test_a_batch_is_spread_over_all_devices():
 
 
 @pytest.mark.slow
-def test_batches_take_the_steps_that_are_counted_on_paper():
+def test_batches_take_the_steps_that_are_counted_on_paper(monkeypatch):
     rng = np.random.default_rng(4)
     moves = best_response(_device_programs.routing(rng, [16] * 4, 4, 500), backend="cpu").steps.max()
     assert moves / 64 == pytest.approx(MOVES_FRAC, rel=0.3)
@@ -211,6 +213,22 @@ def test_batches_take_the_steps_that_are_counted_on_paper():
         paths = np.asarray(jax.jit(tight.program)(*tight.inputs)[6]).max()
         steps = np.asarray(jax.jit(cold.program)(*cold.inputs)[3]).max()
     assert paths / 512 == pytest.approx(0.1, rel=0.3) and steps == pytest.approx(LOGIT_STEPS, rel=0.2)
+    placed, window = index_device.proved_placement, _device_programs.index(512, 8, 16)
+    monkeypatch.setattr(index_device, "proved_placement", lambda *a: (*(s := placed(*a))[:2], s[6], *s[3:]))
+    with jax.enable_x64(True):
+        paths = np.asarray(jax.jit(lambda *a: window.program(*a))(*window.inputs, *window.shared)[3]).max()
+    assert paths / 512 == pytest.approx(0.75, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rounds", "enough"), [(32, True), (12, False)])
+def test_matchings_wait_for_the_rounds_that_are_counted_on_paper(rounds, enough, monkeypatch):
+    """23 for 32 rows: a half more is enough for all of 4,096 problems, a half of it is not."""
+    monkeypatch.setattr(assignment_device, "ROUNDS", rounds)
+    costs = np.random.default_rng(0).random((4096, 32, 32))
+    with jax.enable_x64(True):
+        proved = np.asarray(jax.jit(lambda c: assignment_device.proved_matching(c)[-1])(costs))
+    assert proved.all() == enough and proved.mean() > 0.9
 
 
 def level_by_hand(a: np.ndarray, b: np.ndarray, demand: np.ndarray, capacity: np.ndarray) -> np.ndarray:

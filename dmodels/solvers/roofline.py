@@ -1,6 +1,9 @@
-"""What a device program should reach on paper: a roofline, written before any of them has run on a device.
+"""What a device program should reach on paper: a roofline.
 
-Each program's module has a function that counts its `DeviceWork`; `benchmarks gpu` reads it beside the measurement.
+Each program's module has a function that counts its `DeviceWork`; `benchmarks gpu` reads it beside the measurement. All
+were counted before any had run. Of 16 cases that an H200 then ran, those of two programs were corrected (rounds that
+prove a matching, paths of a window). All come within a factor of 5 now, either way: launches in loops of plain
+arithmetic take 1 to 4 us, and programs that place rows wait 3 to 5 times as long as is counted.
 """
 
 from __future__ import annotations

@@ -34,16 +34,18 @@ def matching_work(n: int) -> DeviceWork:
 
     A row is scanned 2 + log2(n) / 2 times on average; a scan takes the problem's warps some 10 operations for each
     element of a lane and 15 shuffles in 3 reductions, about 400 cycles in which nothing else of the problem can go on.
-    Memory holds 9 passes over the matrix: the copy in float32 is written and read once (its rows then come from L2),
-    and the proof reads float64 for the shift, the whole numbers, one round of lowering, u and the sums.
+    Memory holds 8 passes over the matrix and the rounds of lowering: the copy in float32 is written and read once (its
+    rows then come from L2), and the proof reads float64 for the shift, the whole numbers, u, the sums and each round.
+    A batch waits for its longest chain: 8, 20, 30 and 38 rounds of float32's duals of thousands of problems of 8, 32,
+    64 and 128 rows, 2 to 14 in the mean.
     """
     scans, warps = n * (2 + math.log2(n) / 2), max(1, n // 256)
-    cells = float(n * n)
+    cells, rounds = float(n * n), min(ROUNDS, 4 * math.sqrt(n))
     return DeviceWork(
-        8.0 * 8 * cells + 2 * 4 * cells,
-        flop64=12 * cells,
+        8.0 * (7 + rounds) * cells + 2 * 4 * cells,
+        flop64=(9 + 3 * rounds) * cells,
         flop32=10 * scans * n,
-        launches=20,
+        launches=20 + 3 * rounds,
         registers=128 if n > 128 else 72,
         warps=warps,
         chain_cycles=scans * (400 + 10 * n / (32 * warps)),

@@ -19,12 +19,14 @@ import numpy as np
 from dmodels.core.records import Floats, float64
 
 from .descent import ROBUST, Problem, slopes
+from .hierarchy import NAMES
 from .points import Points
 from .rows import Row
 from .silicon import Effects, merged, problem_of
 
-#: Standard deviation of a deployment's effect on each efficiency, in units of u.
-DEVIATION = 0.5
+#: Standard deviation of a deployment's effect on each efficiency, in units of u. What a request adds to a step is the
+#: host's, and is asked for batches many times those of a deployment's rows.
+DEVIATION = np.where(np.array(NAMES) == "request_us", 0.1, 0.5)
 #: Spread of log TTFT and log TPOT within a deployment.
 SIGMA = np.array([0.12, 0.05])
 #: Steps of Levenberg-Marquardt, each with one look at all rows, and the longest of an effect in deviations.
@@ -59,7 +61,7 @@ def deployed(points: Points, rows: Sequence[Row], effects: Effects, keep: np.nda
 def _quadratic(problem: Problem, of_row: np.ndarray, z: Floats) -> tuple[Floats, Floats, Floats]:
     """(robust loss and prior, matrix and right side of the normal equations) of each level at its effects z."""
     value, slope = (np.asarray(found) for found in slopes(problem.halves, problem.origin + DEVIATION * z[of_row]))
-    r, slope = (problem.measured - value) / SIGMA, slope * (DEVIATION / SIGMA)[:, None]
+    r, slope = (problem.measured - value) / SIGMA, slope * DEVIATION / SIGMA[:, None]
     weight = problem.weight[:, None] / (1.0 + (r / ROBUST) ** 2)
     loss, pull = np.einsum("ln,ln->l", z, z), -z
     normal = np.zeros((*z.shape, z.shape[1])) + np.eye(z.shape[1])

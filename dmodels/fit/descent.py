@@ -32,7 +32,7 @@ SIGMA = np.array([0.25, 0.10])
 #: errors of rows held out have 1.4 to 1.8.
 ROBUST = 1.6
 #: A step that lowers the loss by less than this share ends the search.
-ENOUGH = 1e-6
+ENOUGH = 1e-7
 #: Longest step of one whitened effect, in its standard deviations.
 LONGEST = 1.0
 #: Levenberg's damping of the first step, and the one from which no step is expected to lower the loss.

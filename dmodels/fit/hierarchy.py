@@ -1,4 +1,4 @@
-r"""Efficiencies as sums of effects: global, GPU generation, GPU, backend, precision, their combinations, architecture.
+r"""Efficiencies as sums of effects: global, GPU generation, GPU, backend, precision, architecture, their combinations.
 
 Each efficiency is a link function of $u = u_0 + \sum_{l} \beta_l$ over the levels l that a row belongs to; u_0 is what
 the row's own kernels say (`fit.kernels`), so that the effects are what serving adds to kernels. Each
@@ -51,10 +51,10 @@ MOST_SHARE = 0.98
 DEVIATION = {
     "all": 0.25,
     "generation": 0.15,
-    "gpu": 0.15,
+    "gpu": 0.1,
     "backend": 0.3,
     "generation+backend": 0.15,
-    "gpu+backend": 0.15,
+    "gpu+backend": 0.1,
     "precision": 0.05,
     "generation+precision": 0.2,
 }
@@ -69,6 +69,7 @@ CELL = {
     "decode_flop_frac",
     "link_frac",
     "hop_us",
+    "exchange_us",
     "layer_us",
     "moe_layer_us",
     "request_us",
@@ -93,6 +94,8 @@ SPECIAL = {
     ("family", "hbm_frac"): 0.3,
     ("family", "link_frac"): 0.4,
     ("family", "hop_us"): 0.3,
+    ("generation+backend", "exchange_us"): 0.2,
+    ("gpu+backend", "exchange_us"): 0.15,
     ("family", "layer_us"): 0.3,
     ("family", "moe_layer_us"): 0.3,
     ("family", "prefill_layer_us"): 0.3,
@@ -104,26 +107,29 @@ SPECIAL = {
     ("family+backend", "moe_layer_us"): 0.2,
     ("family+backend", "prefill_layer_us"): 0.4,
     ("family+backend", "prompt_ms"): 0.4,
-    ("release+family", "layer_us"): 0.09,
-    ("release+family", "moe_layer_us"): 0.12,
-    ("release+family", "link_frac"): 0.12,
-    ("release+family", "hop_us"): 0.12,
-    ("release+family", "request_us"): 0.12,
-    ("release+family", "flop_frac"): 0.18,
-    ("release+family", "prefill_layer_us"): 0.12,
-    ("release+family", "prompt_ms"): 0.15,
-    ("release+family", "burst_frac"): 0.12,
-    ("mode", "prompt_ms"): 0.5,
-    ("mode", "prefill_layer_us"): 0.5,
-    ("mode", "layer_us"): 0.2,
-    ("mode", "burst_frac"): 0.5,
+    ("release+family", "layer_us"): 0.055,
+    ("release+family", "moe_layer_us"): 0.07,
+    ("release+family", "link_frac"): 0.07,
+    ("release+family", "hop_us"): 0.07,
+    ("release+family", "request_us"): 0.07,
+    ("release+family", "flop_frac"): 0.11,
+    ("release+family", "prefill_layer_us"): 0.07,
+    ("release+family", "prompt_ms"): 0.09,
+    ("release+family", "burst_frac"): 0.07,
+    ("mode", "prompt_ms"): 0.3,
+    ("mode", "prefill_layer_us"): 0.3,
+    ("mode", "layer_us"): 0.12,
+    ("mode", "burst_frac"): 0.3,
     # engine loops between a prompt's arrival and its first token on the wire
     ("backend", "wait_steps"): 0.7,
     ("family", "wait_steps"): 0.7,
     ("family+backend", "wait_steps"): 0.3,
-    ("release+family", "wait_steps"): 0.18,
-    ("mode", "wait_steps"): 0.5,
-    ("all", "node_hop_us"): 0.5,  # the few rows that span nodes
+    ("release+family", "wait_steps"): 0.11,
+    ("mode", "wait_steps"): 0.3,
+    # the few rows that span nodes, all of one GPU type, which would pass for what its generation is like
+    ("all", "node_hop_us"): 1.0,
+    ("all", "node_exchange_us"): 0.5,
+    ("backend", "node_exchange_us"): 1.0,
     # how a deployment was started (compilation in the first requests, batching of prompts) shows in TTFT
     ("mode+gpu+backend", "prompt_ms"): 0.8,
     ("mode+gpu+backend", "burst_frac"): 0.4,
@@ -141,12 +147,15 @@ OWN = {
     "layer_us": 0.2,
     "moe_layer_us": 0.2,
     "prefill_layer_us": 0.4,
-    "request_us": 0.3,
+    "request_us": 0.15,
     "prompt_ms": 0.3,
     "burst_frac": 0.3,
     "wait_steps": 0.5,
 }
 IN_COMMON = 0.64
+#: What an architecture has in common on the GPUs of a generation, under any engine and in any format.
+OF_ARCHITECTURE = 0.3
+SPECIAL |= {("family+generation", name): OF_ARCHITECTURE for name in OWN}
 SPECIAL |= {("generation+run", name): IN_COMMON**0.5 * own for name, own in OWN.items()}
 SPECIAL |= {("run", name): (1.0 - IN_COMMON) ** 0.5 * own for name, own in OWN.items()}
 
@@ -188,6 +197,7 @@ def levels(
         f"generation+precision={gen}+{precision}",  # a type has units of its own only from some generation on
         f"family={architecture}",
         f"family+backend={architecture}+{backend}",
+        f"family+generation={architecture}+{gen}",
         f"mode={mode}",
         f"mode+gpu+backend={mode}+{system}+{backend}",
         f"release+family={backend}+{release}+{architecture}" if release else "release+family=",

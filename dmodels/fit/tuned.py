@@ -25,6 +25,8 @@ from .hierarchy import OF_PEAK
 #: Efficiencies that are seconds.
 _TIMES = (
     "hop_us",
+    "exchange_us",
+    "node_exchange_us",
     "node_hop_us",
     "layer_us",
     "moe_layer_us",

@@ -112,7 +112,7 @@ def test_levels_of_a_row_and_what_they_may_move():
     )
     expected = {"all", "generation=fp8", "gpu=h100_sxm", "backend=vllm", "generation+backend=fp8+vllm", "mode=agg"}
     expected |= {"gpu+backend=h100_sxm+vllm", "precision=fp8", "generation+precision=fp8+fp8", "family=llama"}
-    expected |= {"family+backend=llama+vllm", "mode+gpu+backend=agg+h100_sxm+vllm"}
+    expected |= {"family+generation=llama+fp8", "family+backend=llama+vllm", "mode+gpu+backend=agg+h100_sxm+vllm"}
     expected |= {"release+family=vllm+0.19.0+llama", "run=agg+h100_sxm+vllm+fp8+llama"}
     expected |= {"generation+run=agg+fp8+vllm+fp8+llama"}  # H100 and H200 have their kernels in common
     expected |= {"deployment="}  # none: its layout is not stated

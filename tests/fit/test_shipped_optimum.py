@@ -128,7 +128,12 @@ def test_a_machine_has_its_kernels_efficiencies_and_what_serving_adds(monkeypatc
     run = "agg+h200_sxm+vllm+fp8+llama"
     names = ["all", "generation=fp8", "gpu=h200_sxm", "backend=vllm", "precision=fp8", "mode=agg", f"run={run}"]
     names += ["generation+backend=fp8+vllm", "gpu+backend=h200_sxm+vllm", "generation+precision=fp8+fp8"]
-    names += ["family=llama", "family+backend=llama+vllm", "mode+gpu+backend=agg+h200_sxm+vllm"]
+    names += [
+        "family=llama",
+        "family+generation=llama+fp8",
+        "family+backend=llama+vllm",
+        "mode+gpu+backend=agg+h200_sxm+vllm",
+    ]
     names += ["generation+run=agg+fp8+vllm+fp8+llama", f"deployment={run}+80x8192+4x1x1"]
     assert set(names) <= set(effects)
     assert float(found.dp_wait_steps) == 0.0  # vLLM's ranks do not wait for each other's prompts

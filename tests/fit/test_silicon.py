@@ -199,7 +199,13 @@ def test_every_measured_cell_has_plausible_efficiencies():
             assert 0.02 < getattr(e, name) <= 1.0, (system, backend, precision, name)
         for name in (*hierarchy.SHARES, "burst_frac"):
             assert 0.0 < getattr(e, name) < 1.0
-        for name, most in (("layer_us", 300), ("moe_layer_us", 400), ("request_us", 200), ("hop_us", 60)):
+        for name, most in (
+            ("layer_us", 300),
+            ("moe_layer_us", 400),
+            ("request_us", 200),
+            ("hop_us", 60),
+            ("exchange_us", 120),
+        ):
             assert 0.0 < getattr(e, name) < most
         assert e.expert_imbalance >= 1.0
 

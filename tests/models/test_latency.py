@@ -68,6 +68,7 @@ IDEAL = Efficiency(
     attention_flop_frac=1.0,
     link_frac=1.0,
     hop_us=0.0,
+    exchange_us=0.0,
     layer_us=0.0,
     moe_layer_us=0.0,
     request_us=0.0,

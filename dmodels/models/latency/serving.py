@@ -7,9 +7,9 @@ t(n, isl) instead of t(n, 0), of whichever rank of attention data parallelism it
     TPOT = t(n, 0) + n/osl (t(n, isl) - t(n, 0)),      n (osl TPOT + F) = min(C, n_max) osl TPOT,
 
 with n_max the requests that the KV cache holds and F what a request spends between its admission and its first token:
-the host, the prompt's own step, the steps until the engine has seen it and has sent a token, and the prompts ahead
-(clients that started together stay together for a while: `burst_frac` of them). Beyond n_max requests wait for the
-cache: C/n_max - 1 times as long as one holds its slot, F + osl TPOT.
+the host, the prompt's own step, the steps of mean length until the engine has seen it and has sent a token, and the
+prompts ahead (clients that started together stay together for a while: `burst_frac` of them). Beyond n_max requests
+wait for the cache: C/n_max - 1 times as long as one holds its slot, F + osl TPOT.
 
 Where all prompts and all answers are equally long, clients part less. An engine that computes every waiting prompt
 before it decodes on keeps all of them together: half of the others' prompts are ahead of one, and the other half
@@ -89,25 +89,27 @@ def serve(
     queue = ahead * (law.full(most) - law.alone(most)) * law.budget_share
     most_decoding = osl / (gain * law.budget_share)  # more answers than that need a fuller budget
 
-    def times(decoding: Real) -> tuple[Real, Real, Real]:
+    def times(decoding: Real) -> tuple[Real, Real]:
         alone, prompts = law.alone(decoding), gain * decoding / osl
         busy, mixed = law.mixed(decoding, prompts)
-        return alone, law.own(decoding, prompts), (alone + jnp.minimum(busy, 1.0) * (mixed - alone)) / gain
+        return law.own(decoding, prompts), (alone + jnp.minimum(busy, 1.0) * (mixed - alone)) / gain
 
-    def admitted_s(alone: Real, own: Real) -> Real:
-        ranks = jnp.where(law.gathered > 1.0, e.dp_wait_steps * alone, 0.0)
-        return e.prompt_ms * 1e-3 + own + (e.wait_steps + poll_steps) * alone + queue + ranks
+    ranks = jnp.where(law.gathered > 1.0, e.dp_wait_steps, 0.0)
+    steps = e.wait_steps + poll_steps + ranks
+
+    def admitted_s(own: Real, tpot: Real) -> Real:
+        return e.prompt_ms * 1e-3 + own + steps * gain * tpot + queue
 
     def once(_: Real, decoding: Real) -> Real:
-        alone, own, tpot = times(decoding)
-        return jnp.minimum(most * osl * tpot / (osl * tpot + admitted_s(alone, own)), most_decoding)
+        own, tpot = times(decoding)
+        return jnp.minimum(most * osl * tpot / (osl * tpot + admitted_s(own, tpot)), most_decoding)
 
     decoding = jax.lax.fori_loop(1, ROUNDS, once, once(0, most))
-    alone, own, tpot = times(decoding)
+    own, tpot = times(decoding)
     tpot = jnp.where(together, law.alone(most) / gain + queue / osl, tpot)
     waiting = _slot_wait(concurrency / parallel.dp, slots / parallel.dp, parallel.dp, e)
     backlog = jnp.where(decoding >= most_decoding, (most / decoding - 1.0) * osl * tpot, 0.0)
-    begun = jnp.maximum(admitted_s(alone, own), backlog)
+    begun = jnp.maximum(admitted_s(own, tpot), backlog)
     first = begun + waiting * (begun + osl * tpot)  # a slot is held from the admission on
     tokens_per_s = concurrency * osl / (first + osl * tpot)  # Little's law
     return _served(held >= 1.0, Serving(first, tpot, tokens_per_s * tpot, held, tokens_per_s, 0))

@@ -24,6 +24,8 @@ _PCIE = 16e9
 #: Of a network card's rate, what kernels that exchange tokens between experts reach: 43 to 47 of 50 GB/s over 16 and 32
 #: GPUs, dispatch and combine (deepseek-ai/DeepEP, README, normal kernels). Messages of a collective are smaller.
 EXCHANGED_FRAC = 0.88
+#: The same of the link within a domain: DeepEP's low-latency kernels and TensorRT-LLM's over 4 to 64 GPUs.
+EXCHANGED_NEAR_FRAC = 0.6
 
 
 class Efficiency(Record):
@@ -42,10 +44,12 @@ class Efficiency(Record):
     link_frac: Real = quantity(0.42)  # of the link's one-way rate, in collectives
     bus_frac: Real = quantity(0.5)  # of a PCIe link's one-way rate, in a ring of GPUs without a faster link
     hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
+    exchange_us: Real = quantity(30.0)  # latency of a layer's exchange between experts: dispatch and combine
+    node_exchange_us: Real = quantity(60.0)  # what an exchange over several nodes takes more, before its bytes
     node_hop_us: Real = quantity(30.0)  # the same between nodes, per doubling of the nodes
     layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer (`terms.launched_layers`) and step
     moe_layer_us: Real = quantity(67.0)  # the same, more for a layer with routed experts
-    request_us: Real = quantity(15.0)  # scheduler, sampler and host, per request in the step
+    request_us: Real = quantity(8.0)  # sampling, block tables and streaming, per request in the step of a rank
     routing_spread_frac: Real = quantity(0.8)  # independence of the experts that tokens of one step choose
     expert_imbalance: Real = quantity(1.1)  # busiest GPU's expert work over the mean's, for expert parallelism
     exchange_overlap_frac: Real = quantity(0.5)  # of the shorter of exchange and computation, hidden by half-batches
@@ -251,9 +255,7 @@ def parts(
     }
     computed = sum(part.seconds for part in found.values())
     found["expert exchange"] = _exchange(model, gpu, parallel, (decode, crowded), computed, e)
-    # engines prepare the next step while the GPU runs this one: only what takes longer is seen
-    on_gpu, on_host = computed + found["expert exchange"].seconds, 1e-6 * e.request_us * decode_count / dp
-    found["host per request"] = Part(_smooth_max(on_gpu, on_host) - on_gpu)
+    found["host per request"] = Part(1e-6 * e.request_us * decode_count / dp)
     return found
 
 
@@ -311,20 +313,20 @@ def _exchange(
 ) -> Part:
     """The exchange of tokens between experts, less what is hidden behind the rest of the step (`computed_s`).
 
-    `tokens` are those that decode and those of prompts. Every rank writes to every other at once, so between domains
-    there is one hop however many they are, and both links send at a time: what comes over the network is handed on
-    while more arrives. A step whose experts lie beyond the domain runs as two half-batches, of which one computes while
-    the other is sent.
+    `tokens` are those that decode and those of prompts. Every rank writes to every other at once, so it begins as late
+    however many they are, and both links send at a time: what comes over the network is handed on while more arrives. A
+    step whose experts lie beyond the domain runs as two half-batches, of which one computes while the other is sent.
     """
     gpus, node = parallel.tp * parallel.dp, gpu.gpus_per_node
-    (near, near_reached), (far, _) = _links(gpu, e)
+    (near, over_bus), (far, _) = _links(gpu, e)
     sent = terms.expert_exchange_bytes(model, *tokens, parallel, node)
     layers = jnp.where(parallel.dp > 1, model.n_moe_layers, 0.0)
     least = jnp.maximum(sent.near / near, sent.far / far)
+    near_reached = jnp.where(near > FAST_LINK, EXCHANGED_NEAR_FRAC * near, over_bus)
     sent_s = _smooth_max(sent.near / near_reached, sent.far / (EXCHANGED_FRAC * far))
     beyond = gpus > node
-    hops_s = 1e-6 * (jnp.log2(jnp.minimum(gpus, node)) * e.hop_us + jnp.where(beyond, e.node_hop_us, 0.0))
-    seconds = layers * (sent_s + 2.0 * hops_s)
+    began_s = 1e-6 * (e.exchange_us + jnp.where(beyond, e.node_exchange_us, 0.0))
+    seconds = layers * (sent_s + began_s)
     hidden = jnp.where(beyond, e.exchange_overlap_frac, 0.0) * jnp.minimum(seconds, computed_s)
     return Part(seconds - hidden, layers * (sent.near + sent.far), 0.0, layers * least)
 

@@ -34,8 +34,9 @@ from ._mlperf_runs import SLOTS, STEP_TOKENS, UTILIZATION, Run, runs
 FACTORS = Path(shipped.__file__).parent / "data" / "tuned.json"
 #: A plan at so many times the rate has a whole number of GPUs that is as good as a fraction.
 _MANY = 50.0
-#: Speeds that are simulated, in those at which a plan's GPUs are those used.
-_SPEEDS = (0.82, 0.88, 0.94, 1.0, 1.06, 1.12, 1.2, 1.3, 1.45)
+#: Speeds that are simulated, in those at which a plan's GPUs are those used: near the rate that a server can keep up
+#: with, one per cent of speed moves the TTFT P99 by a third.
+_SPEEDS = np.geomspace(0.82, 1.45, 39)
 #: Of 80 %, in standard deviations.
 _Z = 1.2816
 
@@ -214,7 +215,7 @@ def _played(run: Run, base: float) -> dict[float, dict[str, float]]:
     share = made.instances * run.tp / run.gpus
     when, prompts, answers = run.requests(int(np.clip(300.0 * run.rate_rps * share, 400, 9_000)))
     found = {}
-    for speed in (base * step for step in _SPEEDS):
+    for speed in (base * _SPEEDS).tolist():
         done = replace(made, law=made.law.scaled(1.0 / speed)).serve(when / share, prompts, answers)
         found[speed] = {
             f"{metric}_p{q}": float(np.nanquantile(getattr(done, f"{metric}_s"), q / 100.0))

@@ -390,7 +390,7 @@ def test_prefix_caching_is_suggested_to_who_has_none():
 
 def test_of_several_budgets_of_a_step_the_best_is_suggested():
     few = replace(
-        asked(gpus=("h100",), tp=(4,), split=False, thresholds_tokens=()), workload=Workload.fixed(4000.0, 30.0, 60.0)
+        asked(gpus=("h100",), tp=(4,), split=False, thresholds_tokens=()), workload=Workload.fixed(4000.0, 30.0, 120.0)
     )
     few = replace(few, slo=SLO(1.2, 0.1), engine=few.engine.replace(max_num_batched_tokens=512.0))
     found = by_formula(few)

@@ -270,7 +270,7 @@ def test_where_no_number_of_instances_holds_the_plan_says_so():
 
 def test_what_no_number_of_instances_keeps_is_no_answer():
     """The closed forms would have a fleet, whose lone prompts take a thousandth longer than the bound."""
-    inputs = np.where(np.arange(500) % 90 == 0, 20_000.0, 100.0)
+    inputs = np.where(np.arange(500) % 90 == 0, 20_000.0, 1000.0)
     times = np.cumsum(np.random.default_rng(0).exponential(1.0, 500))
     trace = Trace("long ones", times, inputs, np.full(500, 20.0))
     bounded = lambda ttft_s: asked(trace, 0.5, slo=SLO(ttft_s, 0.5))

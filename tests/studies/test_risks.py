@@ -171,7 +171,7 @@ def test_the_cache_in_use_is_that_of_the_requests_that_hold_it(wide):
         for use, load in zip(memory_use(seen), loads(seen), strict=True):
             held = np.interp(load.operating_frac, load.load_frac, load.in_flight_count) / use.pool.layout.dp
             tokens = 4000 if use.pool.stage.role == "prefill" else 4100
-            assert use.kv_used_bytes == pytest.approx(held * tokens * 61 * 576 * 2, rel=0.02)
+            assert use.kv_used_bytes == pytest.approx(held * tokens * 61 * 576 * 2, rel=0.03)
             assert use.pool.layout.dp > 1
             assert use.slots_by_engine_count == use.pool.layout.dp * 256.0  # each rank takes as many as the engine
             if use.pool.stage.role != "prefill":

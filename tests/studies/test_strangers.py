@@ -77,7 +77,7 @@ def course_frac(course):
 
 def test_splits_and_planners_by_trying_and_counting():
     model, gpu = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm")
-    found = split(model, gpu, catalog.workload("azure-conv", 60.0), SLO(1.0, 0.02), 10.0, Parallel(), Parallel(), 1.6)
+    found = split(model, gpu, catalog.workload("azure-conv", 70.0), SLO(1.0, 0.02), 10.0, Parallel(), Parallel(), 1.6)
     costs = [float(a) + float(b) for a, b in zip(found.ttft_frac, found.itl_frac, strict=True)]
     each = (len(costs) - 1) // 10  # points of the curves from a whole GPU to the next
     workers = {prefill: costs[prefill * each] for prefill in range(1, 10)}
@@ -86,7 +86,7 @@ def test_splits_and_planners_by_trying_and_counting():
     assert (
         float(found.optimum.value.cost) <= min(*workers.values(), *map(float, found.ttft_frac + found.itl_frac)) + 1e-9
     )
-    np.testing.assert_allclose(found.arrival_rps, [60.0] * 20 + [96.0] * 20 + [60.0] * 60)  # ten minutes in fifty
+    np.testing.assert_allclose(found.arrival_rps, [70.0] * 20 + [112.0] * 20 + [70.0] * 60)  # ten minutes in fifty
     counted = 0
     for name, course in found.courses.items():
         score, rates = found.scores[name], [float(r) for r in found.arrival_rps]

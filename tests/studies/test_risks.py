@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.interpolate import PchipInterpolator
 
 from dmodels import SLO, Workload, catalog
 from dmodels.core.flags import Flag
@@ -169,9 +170,11 @@ def test_the_cache_in_use_is_that_of_the_requests_that_hold_it(wide):
     for fleet in wide.kinds:
         seen = replace(wide, best=fleet)
         for use, load in zip(memory_use(seen), loads(seen), strict=True):
-            held = np.interp(load.operating_frac, load.load_frac, load.in_flight_count) / use.pool.layout.dp
+            known = np.isfinite(load.in_flight_count)
+            curve = PchipInterpolator(load.load_frac[known], load.in_flight_count[known])  # chords lie above a knee
+            held = curve(load.operating_frac) / use.pool.layout.dp
             tokens = 4000 if use.pool.stage.role == "prefill" else 4100
-            assert use.kv_used_bytes == pytest.approx(held * tokens * 61 * 576 * 2, rel=0.03)
+            assert use.kv_used_bytes == pytest.approx(held * tokens * 61 * 576 * 2, rel=0.02)
             assert use.pool.layout.dp > 1
             assert use.slots_by_engine_count == use.pool.layout.dp * 256.0  # each rank takes as many as the engine
             if use.pool.stage.role != "prefill":

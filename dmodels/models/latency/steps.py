@@ -46,7 +46,7 @@ class Efficiency(Record):
     hop_us: Real = quantity(1.5)  # latency of a collective, per doubling of its ranks
     exchange_us: Real = quantity(30.0)  # latency of a layer's exchange between experts: dispatch and combine
     node_exchange_us: Real = quantity(60.0)  # what an exchange over several nodes takes more, before its bytes
-    node_hop_us: Real = quantity(30.0)  # the same between nodes, per doubling of the nodes
+    node_hop_us: Real = quantity(30.0)  # latency of a collective between nodes, per doubling of the nodes
     layer_us: Real = quantity(32.0)  # kernel launches and tails, per layer (`terms.launched_layers`) and step
     moe_layer_us: Real = quantity(67.0)  # the same, more for a layer with routed experts
     request_us: Real = quantity(8.0)  # sampling, block tables and streaming, per request in the step of a rank

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dmodels import SLO, Trace, Workload, read_trace
 from dmodels.core.errors import InputError
 from dmodels.studies.plan import RequestClass, by_formula, plan_apart, question, tightest, with_others
+from dmodels.studies.servers import plan_together
+from dmodels.studies.servers.priorities import _Played
 
 CHAT, JOBS = SLO(2.0, 0.08), SLO(60.0, 0.2, percentile=0.95)
 MIXED = Workload([1000.0, 100_000.0], [200.0, 300.0], [0.98, 0.02], rate_rps=5.0)
@@ -71,6 +75,22 @@ def test_the_others_are_those_of_no_class_and_keep_the_plans_bounds():
     batch, rest = with_others([RequestClass("batch", JOBS, label="a")], trace, CHAT)
     assert rest.has(trace.input_tokens, trace.labels).tolist() == [True, True, False, True]
     assert tightest([batch, rest]).ttft_s == CHAT.ttft_s
+
+
+def test_in_a_replay_each_request_has_the_priority_of_its_own_class():
+    """Drawn ones by their tokens; those of a trace by their column, though one is too long for the model."""
+    chat, jobs = CLASSES[0], replace(CLASSES[1], priority=7)
+    drawn = _Played(asked(), [chat, jobs])
+    assert set(drawn.priority) == {0, 7} and ((drawn.priority == 7) == (drawn.requests.input_tokens > 8000.0)).all()
+    inputs = np.array([100.0, 1e6, 200.0, 300.0])
+    trace = Trace("columns", np.arange(4.0), inputs, np.full(4, 9.0), labels=np.array(["web", "web", "a", "web"]))
+    columns = [RequestClass("web", CHAT, label="web"), RequestClass("batch", JOBS, label="a", priority=3)]
+    replayed = _Played(asked(trace), columns)
+    assert replayed.requests.input_tokens.tolist() == [100.0, 200.0, 300.0] and replayed.priority.tolist() == [0, 3, 0]
+
+
+def test_no_fleet_by_priority_for_less_than_a_gpu_costs():
+    assert plan_together(asked(tp=(8,)), CLASSES, most_usd_per_hour=0.01) is None
 
 
 def test_one_fleet_keeps_the_tightest_bounds():

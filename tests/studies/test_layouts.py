@@ -45,6 +45,8 @@ def test_degrees_asked_for_bound_what_is_tried():
     assert tried("qwen3-235b-a22b", "h200_sxm", tp=(4,)) == {"tp4", "tp4 ep4", "dp4 ep4"}
     with pytest.raises(InputError, match="accepted are up to the 8 GPUs of a node"):
         tried("qwen3-235b-a22b", "h200_sxm", tp=(16,))
+    with pytest.raises(InputError, match="gpus a100_80gb: no layout fits a node and has units for the precisions"):
+        tried("llama-3.1-8b", "a100_80gb", weights=("fp8",))  # Ampere has no FP8 units
 
 
 def test_a_stage_lies_in_a_node_and_whole_experts_fill_several():

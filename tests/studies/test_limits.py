@@ -122,7 +122,7 @@ def test_of_what_can_be_bought_the_cheapest(free, limits):
 
 def test_too_little_money_says_how_much_more():
     found = plan(asked(max_usd_per_hour=1.0))
-    assert found.best is None
+    assert found.best is None and found.indistinguishable() == [] and found.baseline is None
     fix = next(rejection.fix for rejection in found.rejections if rejection.binding == "money")
     more = float(fix.removeprefix("$").removesuffix("/h more"))
     assert plan(asked(max_usd_per_hour=1.0 + more)).best is not None

@@ -19,13 +19,13 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.models.traffic import Trace
 from dmodels.sim.recordings import drawn, recorded
 from dmodels.sim.requests import Requests
-from dmodels.studies.plan import Margins, Stretch, by_formula, plan, question, replay, serving, verify
+from dmodels.studies.plan import Margins, Stretch, by_formula, plan, question, replay, serving, solve, verify
 from dmodels.studies.plan.ensure import Verdict, fewest, smallest
 from dmodels.studies.plan.evaluate import sweep_instances
 from dmodels.studies.plan.existing import existing
 from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.margins import factor
-from dmodels.studies.plan.reach import dispersion
+from dmodels.studies.plan.reach import dispersion, reach
 from dmodels.studies.plan.risks import loads
 from dmodels.studies.plan.solve import _ranked, _survives, _trial
 
@@ -215,6 +215,26 @@ def test_odd_traces_have_finite_fleets_and_no_nan(name):
     json.dumps(found.best.to_dict(), allow_nan=False)
     if len(trace) < 40:
         assert all(np.isnan(p.low_s) for p in found.best.replayed.promises)  # too few for an interval
+
+
+def test_what_a_sample_leaves_out_of_a_long_trace_is_served_too(monkeypatch):
+    """Few requests, which one instance serves, and a volley that comes where nobody looks for what fleets to try."""
+    monkeypatch.setattr(solve, "SAMPLE", 40)
+    trace = edge(np.sort(np.append(20.0 * np.arange(200.0), np.full(200, 2050.0))))
+    found = plan(asked(trace, trace.rate_rps, slo=SLO(0.5, 0.5, percentile=0.75)), ensure=True)
+    requests, (pool,) = recording(found.question), found.best.pools
+    one = replace(found.best, pools=(replace(pool, instances=1),))
+    assert [replay(found.priced, one, x).holds for x in (requests.sampled(40), requests)] == [True, False]
+    assert replay(found.priced, found.best, requests).holds
+
+
+def test_chunks_that_nobody_checked_are_named():
+    found = by_formula(asked(edge(np.arange(50.0))))
+    for chunk, named in ((255.0, True), (256.0, False), (16_384.0, False), (16_385.0, True)):
+        engine = found.question.engine.replace(max_num_batched_tokens=chunk)
+        priced = replace(found.priced, question=replace(found.question, engine=engine))
+        outside = reach(priced, found.best.pools).outside
+        assert (f"chunks of {chunk:,.0f} tokens, checked from 256 to 16,384" in outside) == named
 
 
 def test_what_is_kept_in_hand_holds_in_the_replay(shared_data):

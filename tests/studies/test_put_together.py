@@ -20,7 +20,7 @@ from dmodels.models.compression import Compression
 from dmodels.sim.network import RAG, netkv_cluster
 from dmodels.studies import pools, size
 from dmodels.studies.place import game, study
-from dmodels.studies.place.sharing import routes
+from dmodels.studies.place.sharing import routes, sharing
 from dmodels.studies.pools import pool_study
 from dmodels.studies.sweep import DesignSweep
 from dmodels.studies.transfer import TransferScenario, answer, policies
@@ -269,7 +269,12 @@ def test_rereads_by_a_plain_loop(seed):
 
 def test_nothing_is_shared_where_nothing_is_used_again():
     state = SimpleNamespace(blocks=np.ones(2))
-    assert game.pooled(chained([[0, 1], [2]]), state, 2, 1e-3, {"in turn": np.array([0, 1])}) == []
+    trace = chained([[0, 1], [2]])
+    assert game.pooled(trace, state, 2, 1e-3, {"in turn": np.array([0, 1])}) == []
+    bill = SimpleNamespace(spared=lambda used: used, of_tokens=lambda tokens: (1.0, 0.0))
+    shared = sharing(trace, 4.0, 2, 1e-3, bill, 100.0)
+    assert shared.memory_factor == 1 and not shared.hit_frac.any()  # no more memory is needed than the pool's
+    assert all((x.hit_frac, x.equal_blocks, x.saved_usd_per_hour) == (0, 0, 0) for x in shared.layouts)
 
 
 def test_conversations_are_told_apart_by_their_second_block():

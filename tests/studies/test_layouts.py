@@ -47,6 +47,13 @@ def test_degrees_asked_for_bound_what_is_tried():
         tried("qwen3-235b-a22b", "h200_sxm", tp=(16,))
     with pytest.raises(InputError, match="gpus a100_80gb: no layout fits a node and has units for the precisions"):
         tried("llama-3.1-8b", "a100_80gb", weights=("fp8",))  # Ampere has no FP8 units
+    with pytest.raises(InputError, match="no layout fits a node and has units"):
+        tried("llama-3.1-8b", "h100_sxm", weights=("fp4",))  # nor Hopper FP4 ones
+    assert tried("llama-3.1-8b", "b200", weights=("fp4",), tp=(1,)) == {"tp1"}
+    with pytest.raises(InputError, match=r"pp \[64\]: accepted are up to the model's 32 layers"):
+        tried("llama-3.1-8b", "h100_sxm", pp=(64,))
+    with pytest.raises(InputError, match=r"tp \[3\]: does not divide the model's 32 query heads"):
+        tried("llama-3.1-8b", "h100_sxm", tp=(3,))
 
 
 def test_a_stage_lies_in_a_node_and_whole_experts_fill_several():

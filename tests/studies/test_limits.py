@@ -29,7 +29,9 @@ from dmodels.studies.plan import (
 )
 from dmodels.studies.plan.limits import Limits
 from dmodels.studies.plan.margins import factor
+from dmodels.studies.plan.reverse import _serves
 from dmodels.studies.plan.robust import alike, harder, premium, ratio_sd, simplest, told_apart
+from dmodels.studies.plan.sizing import price
 
 
 def asked(rate_rps=20.0, gpus=("h100", "l40s"), **options):
@@ -118,6 +120,16 @@ def test_of_what_can_be_bought_the_cheapest(free, limits):
     for fleet in (found.best, found.cheapest, *found.kinds, *found.by_gpu):
         assert found.question.limits.allow(fleet.parts, fleet.usd_per_hour)
         assert fleet.bought_gpus >= fleet.gpus
+
+
+def test_a_bound_that_is_tightened_is_kept_by_whom_it_is_kept_when_asked_for():
+    plain = asked(max_gpus=16.0, gpus=("h100",), split=False, tp=(4,), thresholds_tokens=())
+    priced, kept = price(plain), []
+    for name, by in (("ttft_s", 0.9), ("ttft_s", 0.02), ("tpot_s", 0.9), ("tpot_s", 0.1)):
+        tight = replace(plain, slo=plain.slo.replace(**{name: by * float(getattr(plain.slo, name))}))
+        kept.append(_serves(priced, 1.0, name, by))
+        assert kept[-1] == (by_formula(tight).best is not None)
+    assert kept == [True, False, True, False]
 
 
 def test_too_little_money_says_how_much_more():

@@ -198,6 +198,18 @@ def test_sentences_on_pools_say_what_the_table_says(pooled):
     assert (s.paged_frac <= 0).all() and "No threshold here" not in notes
 
 
+@pytest.mark.parametrize("rate_rps, says", [(20.0, "No threshold"), (80.0, "In so small a fleet"), (105.0, "")])
+def test_a_tenth_of_the_instances_is_surely_saved_once_it_is_one(rate_rps, says):
+    """By the law the split takes 9.35 % less, so one of eleven; whole instances may save one of nine, and need not."""
+    traffic = Workload([500.0, 4000.0, 20_000.0], [100.0] * 3, [0.5, 0.25, 0.25], rate_rps=rate_rps)
+    found = pool_study(traffic, [3000.0], pools_count=2)
+    fewer = float(found.savings.homo_instances_count - found.savings.dual_instances_count[0])
+    assert found.law_frac[0] == pytest.approx(0.0935, abs=5e-5) and fewer == (0 if says == "No threshold" else 1)
+    assert [one for one in ("No threshold", "In so small a fleet") if one in " ".join(found.notes)] == [says] * bool(
+        says
+    )
+
+
 def test_thresholds_are_the_powers_of_two_below_the_context(pooled):
     assert pooled.context_tokens == 32_768
     assert pools._thresholds(None, 32_768.0).tolist() == [1024, 2048, 4096, 8192, 16_384]

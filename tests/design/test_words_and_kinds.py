@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -16,9 +17,11 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS, Flag
 from dmodels.design import store
 from dmodels.design.axes import Choice
+from dmodels.design.files import tables
 from dmodels.design.formula import check_names, kept, named, nested
 from dmodels.design.optimize import minimize
-from dmodels.design.select import explain, feasible, nearest_feasible, pareto, take
+from dmodels.design.pareto import pareto_mask
+from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto, take
 from dmodels.design.sensitivity import elasticities
 from tests.design.test_strangers import formulas
 
@@ -124,6 +127,21 @@ def test_other_mistakes_and_their_words():
         pareto(flags)
     with pytest.raises(InputError, match="has no 'flags'"):
         feasible(flags.drop_vars("flags"))
+    several = flags.assign(parts=(("a", "b", "k"), np.zeros((2, 9, 3))))
+    with pytest.raises(InputError, match=r"parts has dimensions .*; accepted is one number per point"):
+        pareto(several, minimize="parts")
+    with pytest.raises(InputError, match="outputs parts hold several numbers per point; accepted in a table is one"):
+        next(tables(several))
+    for both in ({}, {"minimize": "flags", "maximize": "flags"}):
+        with pytest.raises(InputError, match="minimize and maximize: accepted is one of them"):
+            best(flags, **both)
+    for shape in ((3,), (3, 0)):
+        with pytest.raises(InputError, match=r"accepted is \(points, objectives\) with an objective or more"):
+            pareto_mask(np.zeros(shape))
+    with pytest.raises(InputError, match="a partial with positional arguments; accepted are keywords"):
+        sweep(partial(lambda y, x: x, 1.0), x=grid(1.0))
+    with pytest.raises(InputError, match=r"y = .*: accepted are numbers, records, functions and text"):
+        sweep(lambda x, y: x, x=grid(1.0), y=object())
     alone = xr.Dataset({"flags": ((), np.int32(0)), "x": ((), 3.0)})
     assert take(alone, np.array([0])).x.values.tolist() == [3.0] and len(pareto(alone, minimize="x").x) == 1
 

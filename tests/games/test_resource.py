@@ -395,6 +395,11 @@ def test_rates_that_nothing_changes_are_no_game():
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(1.0)), 8.0)).flags == 0
 
 
+def test_without_a_word_every_request_is_late_on_no_gpu_and_a_power_law_is_of_the_first_order():
+    assert float(Power(4.0)(12.0)) == pytest.approx(1.0 / (1.0 + 12.0 / 4.0))
+    assert float(Exponential(0.5)(0.0)) == float(Power(4.0)(0.0)) == 1.0 and float(Logistic(8.0, 2.0)(8.0)) == 0.5
+
+
 def test_a_logistic_rate_is_half_its_scale_in_the_middle():
     rate = Logistic(middle_gpus=8.0, width_gpus=2.0, scale_frac=0.6)
     assert float(rate(8.0)) == pytest.approx(0.3)

@@ -276,7 +276,7 @@ PREFILL = MIXED.replace(output_tokens=0.0, output_scv=0.0, output_edge_tokens=np
 
 
 def test_each_promise_alone_is_missed_and_said():
-    kept = operate(Law(), MIXED, 1.5, 300.0)
+    kept = operate(Law(), MIXED, 1.5, 300.0, SLO())
     for name in ("ttft_s", "tpot_s", "e2e_s"):
         at = float(getattr(kept, name))
         flags = [int(operate(Law(), MIXED, 1.5, 300.0, SLO(**{name: s})).flags) for s in (1.000001 * at, 0.999 * at)]
@@ -286,7 +286,7 @@ def test_each_promise_alone_is_missed_and_said():
 def test_an_instance_that_cannot_keep_up_takes_for_ever():
     """Two slots for its answers, and prompts of more than a thirtieth of a second at 33 a second."""
     for r, rate, slots in ((MIXED, 5.0, 2.0), (PREFILL, 33.0, 1e6)):
-        found = operate(Law(), r, rate, slots)
+        found = operate(Law(), r, rate, slots, SLO())
         assert int(found.flags) == Flag.OVERLOAD
         times = [found.ttft_s, found.ttft_mean_s, found.tpot_s, found.tpot_mean_s, found.e2e_s, found.wait_s]
         assert np.isinf(times).all()
@@ -298,18 +298,18 @@ def test_at_its_capacity_to_the_second_it_is_overloaded():
     r = PREFILL.replace(prefill_tokens=8192.0, prefill_square=8192.0**2)
     for prompt_s, rate, slots in ((0.25, 2.0, 50.0), (0.5, 1.0, 1.0)):
         law = Law(0.25, 0.0, prompt_s, 0.0, tokens=8192.0)
-        flags = [int(operate(law, r, x, slots).flags) for x in (rate, 0.999 * rate)]
+        flags = [int(operate(law, r, x, slots, SLO()).flags) for x in (rate, 0.999 * rate)]
         assert flags == [Flag.OVERLOAD, 0]
 
 
 def test_one_request_fits_into_one_slot():
-    found = [operate(Law(), MIXED, 0.01, slots) for slots in (0.9, 1.0)]
+    found = [operate(Law(), MIXED, 0.01, slots, SLO()) for slots in (0.9, 1.0)]
     assert [(int(f.flags), float(f.slots_count)) for f in found] == [(Flag.NO_FIT, 1.0), (0, 1.0)]
 
 
 def test_without_arrivals_one_request_would_find_nobody():
     """Its first token after half a step of waiting, a step and its prompt's own; its others with nobody but itself."""
-    found = operate(Law(), MIXED, 0.0, 300.0)
+    found = operate(Law(), MIXED, 0.0, 300.0, SLO())
     assert (float(found.decode_count), float(found.wait_s), int(found.flags)) == (0.0, 0.5 * 8e-3, 0)
     assert float(found.ttft_mean_s) == pytest.approx(1.5 * 8e-3 + 0.03)
     assert float(found.tpot_mean_s) == pytest.approx(8.2e-3)

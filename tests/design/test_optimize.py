@@ -96,8 +96,11 @@ def test_the_shadow_price_of_a_linear_programme_is_its_dual():
 
 
 def test_a_bound_may_hold_the_answer_and_no_answer_is_said():
-    at_bound = minimize(lambda x, p: (x[0] + 2.0) ** 2, [0.0], [5.0], starts=2)
-    assert at_bound.flags == 0 and at_bound.value["x"][0] == 0.0
+    bowl = lambda x, p: (x[0] - p) ** 2
+    for middle in (-2.0, 0.4, 4.6, 7.0):  # the first step goes to a bound, from which the next comes back
+        found, nearest = minimize(bowl, [0.0], [5.0], middle, starts=2), np.clip(middle, 0.0, 5.0)
+        assert found.flags == 0 and found.value["x"][0] == pytest.approx(nearest, abs=1e-9)
+        np.testing.assert_allclose(found.value["spread"], (nearest - middle) ** 2, atol=1e-9)  # from every start
     none = minimize(lambda x, p: x[0], [0.0], [1.0], constraints=lambda x, p: jnp.stack([2.0 - x[0]]), starts=2)
     assert none.flags & Flag.INFEASIBLE
     with pytest.raises(InputError, match="low < high"):

@@ -4,8 +4,9 @@ Exports of the InferenceX runs (they say `wip=` or `db-dump`) write an instance 
 tp = moe_tp * moe_ep with moe_tp = N and moe_ep = N, so that tp = 64 is an instance of 8; the same runs appear elsewhere
 as tp = 8. With attention data parallelism they put the product into `attention_dp_size`. Rows of separate prefill and
 decode instances from the same exports state the GPUs of one instance of each kind, but neither the number of instances
-nor whether attention is data parallel: the published deployments of those runs do (`recipes`). What is not listed there
-is assumed (`stated` is False) by the rules below, which are the habits of those rows that state both.
+nor whether attention is data parallel, or only the GPUs of all instances in one number: the published deployments of
+those runs tell (`recipes`). What is not listed there is assumed (`stated` is False) by the rules below, which are the
+habits of those rows that state both.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def layouts(cell: Mapping[str, str], mode: str) -> Deployment:
     if whole(cell, "pp_size", 1.0) > 1:
         raise InputError(f"pp_size is {cell['pp_size']}; rows with pipeline stages are not supported")
     if tp > NODE_GPUS and ep == 1 and tp == moe_tp:
-        return Deployment(*_sum_of_instances(tp, clients), clients, False)
+        return _sum_of_instances(cell, tp, clients)
     if _is_inferencex(cell) and ep > 1 and moe_tp * ep == tp * dp:
         if moe_tp > 1:  # GPUs written as moe_tp
             tp, dp = (1.0, moe_tp) if dp > 1 else (moe_tp, 1.0)
@@ -114,13 +115,17 @@ def _side(cell: Mapping[str, str], side: str) -> Layout:
     return Layout(tp, dp, min(ep, tp * dp), whole(cell, f"{side}_num_workers", 0.0))
 
 
-def _sum_of_instances(gpus: float, clients: float) -> tuple[Layout, Layout]:
-    """The GPUs of a whole deployment written as one tp: prefill instances of 4, decode instances of 8 or one wide."""
+def _sum_of_instances(cell: Mapping[str, str], gpus: float, clients: float) -> Deployment:
+    """The GPUs of a whole deployment of separate instances, written as one tp. Where no deployment of so many GPUs is
+    listed: prefill instances of 4, decode instances of 8 or one wide."""
+    listed, only = recipe(cell, clients, gpus, 1.0, gpus)
+    if listed:
+        return Deployment(listed.decode, listed.prefill, clients, only, listed.draft_tokens)
     prefill = Layout(1.0, 4.0, 4.0, 0.0)
     if clients >= 16 * gpus:
         wide = max(8.0, 8.0 * (2 * gpus // 24))
-        return Layout(1.0, wide, wide, 1.0), prefill
-    return Layout(8.0, 1.0, 8.0, max(1.0, (gpus - 4.0) // 8)), prefill
+        return Deployment(Layout(1.0, wide, wide, 1.0), prefill, clients, False)
+    return Deployment(Layout(8.0, 1.0, 8.0, max(1.0, (gpus - 4.0) // 8)), prefill, clients, False)
 
 
 def _is_inferencex(cell: Mapping[str, str]) -> bool:

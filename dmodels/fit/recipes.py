@@ -2,7 +2,8 @@
 
 data/recipes.csv lists what ran under how many clients; a row is matched by all that it does state. Where several
 deployments agree with a row (the same clients with and without speculative decoding, say), the one that agrees with
-what is known of its run (`runs.settings`) is taken, else the first: which it was, the row does not tell.
+what is known of its run (`runs.settings`) is taken, else the first without speculation: which it was, the row does not
+tell.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ def recipe(
 ) -> tuple[Recipe | None, bool]:
     """The deployment that a row ran on, and whether it is the only one that agrees with the row."""
     found = candidates(cell, clients, prefill_gpus, prefill_ep, decode_gpus)
-    known = settings(cell, "disagg").draft_tokens > 0
-    if known:
-        found = [r for r in found if r.draft_tokens > 0] or found
+    known = settings(cell, "disagg").draft_tokens
+    if known is None:
+        found.sort(key=lambda r: r.draft_tokens > 0)
+    else:
+        found = [r for r in found if (r.draft_tokens > 0) == (known > 0)] or found
     return (found[0] if found else None), len(found) == 1
 
 

@@ -1,13 +1,14 @@
 """Settings of benchmark runs that no column states: speculative decoding, and how many tokens go out at a time.
 
 data/runs.csv lists the runs by what the columns do say. Speculation (multi-token prediction) was told from pairs of
-rows that agree in every column but differ in TPOT by a factor of about two; the stream interval from rows whose TTFT
-is 16 to 20 TPOT longer than their neighbours'; one client more than batch slots from a TTFT that is longer than the
-neighbours' by the time between two completions; kernels compiled while requests waited from a TTFT that is 7 s longer
-as soon as the clients' first prompts are more than one step; equal lengths from a TTFT under SGLang of half of all
-clients' prompts at any length of the answers. How often a scheduler looks for new requests (SGLang's
-`--scheduler-recv-interval`) is in the published scripts of the runs. Where runs with and without speculation share all
-columns, the more frequent kind is assumed, and the error is the data's own: `predict.noise_floor`.
+rows that agree in every column but differ in TPOT by a factor of about two, job by job: a job's rows stand beside each
+other in an export, and all of them speculate or none; the stream interval from rows whose TTFT is 16 to 20 TPOT longer
+than their neighbours'; one client more than batch slots from a TTFT that is longer than the neighbours' by the time
+between two completions; kernels compiled while requests waited from a TTFT that is 7 s longer as soon as the clients'
+first prompts are more than one step; equal lengths from a TTFT under SGLang of half of all clients' prompts at any
+length of the answers. How often a scheduler looks for new requests (SGLang's `--scheduler-recv-interval`) is in the
+published scripts of the runs. A row of which nothing tells is taken for one without speculation, and the error is the
+data's own: `predict.noise_floor`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MANY_CLIENTS = 16
 class Settings(NamedTuple):
     """What a run was set to."""
 
-    draft_tokens: float = 0.0  # drafted per step; 0: no speculation
+    draft_tokens: float | None = None  # drafted per step; 0: no speculation; None: not known
     stream_interval: float = 1.0  # tokens per message to the client
     poll_steps: tuple[float, float] = (0.0, 0.0)  # steps between two looks for new requests: below and from 16 clients
     compile_s: float = 0.0  # of compiling kernels for full steps, in the mean over the run's requests
@@ -65,6 +66,8 @@ def _listed(cell: Mapping[str, str], mode: str) -> Settings:
             continue
         if run["tp_size"] and not re.fullmatch(run["tp_size"], _gpus(cell)):
             continue
+        if run["rows"] and not _among(run["rows"], cell.get("id", "")):
+            continue
         if run["date"] in source and re.search(run["image"], source):
             # the db-dump export left speculative runs out
             draft = 0.0 if source.startswith("db-dump") else float(run["draft_tokens"])
@@ -77,6 +80,14 @@ def _listed(cell: Mapping[str, str], mode: str) -> Settings:
                 compile_s=float(run["compile_s"]),
             )
     return Settings()
+
+
+def _among(rows: str, name: str) -> bool:
+    """A row is one of a job's, which stand beside each other in an export: "2026_03_25 515-523"."""
+    export, numbers = rows.split()
+    first, last = map(int, numbers.split("-"))
+    number = re.search(r"_(\d+)$", name)
+    return name.startswith(export) and number is not None and first <= int(number[1]) <= last
 
 
 def _gpus(cell: Mapping[str, str]) -> str:

@@ -348,9 +348,10 @@ def test_what_points_of_load_generators_become():
 
 
 def test_a_run_of_which_nothing_is_known_is_a_plain_one():
-    """No drafts, a message a token, no looks left out, nothing compiled, lengths drawn, as many slots as clients."""
+    """Drafts not known, a message a token, no looks left out, nothing compiled, lengths drawn, one slot a client."""
     plain = Settings()
-    assert (plain.draft_tokens, plain.stream_interval, plain.extra_clients) == (0.0, 1.0, 0.0)
+    assert (plain.draft_tokens, plain.stream_interval, plain.extra_clients) == (None, 1.0, 0.0)
+    assert parse_row(AGG).draft_tokens == 0.0  # and none are assumed
     assert plain.polling(1.0) == plain.polling(1e4) == plain.compiling(1e9) == 0.0 and not plain.equal_lengths
 
 

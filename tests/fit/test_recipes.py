@@ -7,7 +7,7 @@ import math
 import pytest
 
 from dmodels.fit.layouts import layouts
-from dmodels.fit.recipes import Recipe, _recipes, side
+from dmodels.fit.recipes import Layout, Recipe, _recipes, side
 from dmodels.fit.rows import parse_row
 
 ROW = {
@@ -58,6 +58,42 @@ def test_older_runs_have_deployments_of_their_own():
     }
     ran = layouts(cell, "disagg")  # 36 GPUs in all: 4 for prefill, 4 x 8 to decode
     assert ran.prefill.gpus * ran.prefill.instances + ran.decode.gpus * ran.decode.instances == 36.0
+
+
+def test_all_gpus_of_separate_instances_in_one_number():
+    """36 GPUs written as one tp of an aggregated row: 4 prefill and 32 decode, as published for 144 clients."""
+    cell = {key: value for key, value in ROW.items() if not key.startswith(("prefill", "decode"))}
+    cell |= {"mode": "agg", "osl": "1024", "tp_size": "36", "moe_tp_size": "36", "moe_ep_size": "1"}
+    cell |= {"batch_size": "144", "silicon_data_source": "2026-04-06.csv; measured=2025-11-17; wip=False"}
+    row = parse_row(cell, measured=False)
+    assert row.stated and row.mode == "disagg" and row.concurrency == 144.0
+    assert [side.gpus * side.instances for side in (row.prefill, row.decode)] == [4.0, 32.0]
+    other = parse_row(cell | {"batch_size": "145"}, measured=False)  # nowhere published
+    assert not other.stated and other.mode == "disagg" and other.decode.gpus == 8.0
+
+
+def test_clients_of_h200_are_those_of_all_decode_instances():
+    """The run is named c16_ctx1_gen9_tep8_batch256_eplb0_mtp0: sixteen clients for each of nine instances; and one with
+    mtp3 has as many. Nine requests on seven instances of one slot each are those of c1_ctx1_gen7."""
+    cell = ROW | {"system": "h200_sxm", "precision": "fp8", "osl": "1024", "id": "2026_03_25_r_426"}
+    cell |= {f"{side}_{size}_size": "8" for side in ("prefill", "decode") for size in ("tp", "moe_ep")}
+    cell["silicon_data_source"] = "silicon_concurrency=144; measured=2026-03-23"
+    plain, speculative = (layouts(cell | {"id": name}, "disagg") for name in (cell["id"], "another"))
+    assert plain.decode == Layout(8.0, 1.0, 8.0, 9.0, 256.0) and plain.draft_tokens == 0.0 and plain.stated
+    assert speculative.decode == Layout(8.0, 1.0, 8.0, 9.0, 128.0) and speculative.draft_tokens == 3.0
+    alone = cell | {"isl": "8192", "silicon_data_source": "silicon_concurrency=9; measured=2026-03-23"}
+    assert layouts(alone, "disagg").decode == Layout(8.0, 1.0, 8.0, 7.0, 1.0)
+
+
+@pytest.mark.parametrize(("number", "drafts"), [(701, 0.0), (702, 3.0), (709, 3.0), (710, 0.0)])
+def test_rows_beside_each_other_are_of_one_job(number, drafts):
+    """Those from 702 to 709 of an export speculate: at two clients a token takes 9 ms, not 18."""
+    cell = ROW | {"system": "h100_sxm", "backend": "sglang", "precision": "fp8", "osl": "1024"}
+    cell |= {f"{side}_tp_size": "16" for side in ("prefill", "decode")}
+    cell |= {f"{side}_moe_ep_size": "1" for side in ("prefill", "decode")} | {"id": f"2026_03_25_r_{number}"}
+    cell["silicon_data_source"] = "silicon_concurrency=2; measured=2026-02-13"
+    assert parse_row(cell, measured=False).draft_tokens == drafts
+    assert parse_row(cell | {"id": f"2026_04_06_r_{number}"}, measured=False).draft_tokens == 0.0
 
 
 def test_unlisted_rows_are_assumed_and_stated_rows_keep_what_they_state():

@@ -7,7 +7,9 @@ it is:
 $$\min_z\; \sum_i \rho\big((\log y_i - \log \hat y_i(z))/\sigma\big) + |z|^2$$
 
 over its own rows alone, where $\sigma$ is the spread that is left within a deployment: about half of what is left among
-runs, which err together. A deployment that was not measured has none, and is predicted as without this.
+runs, which err together. A row is an outlier as far off as in the fit of all rows: a deployment whose rows are all off
+by half is to be found, not to be taken for a set of outliers. A deployment that was not measured has no effects, and is
+predicted as without this.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import numpy as np
 
 from dmodels.core.records import Floats, float64
 
-from .descent import ROBUST, Problem, slopes
+from . import descent
+from .descent import Problem, slopes
 from .hierarchy import NAMES
 from .points import Points
 from .rows import Row
@@ -29,8 +32,10 @@ from .silicon import Effects, merged, problem_of
 DEVIATION = np.where(np.array(NAMES) == "request_us", 0.1, 0.5)
 #: Spread of log TTFT and log TPOT within a deployment.
 SIGMA = np.array([0.12, 0.05])
+#: Residuals beyond so many of these spreads count less and less: those of the fit of all rows, in its spreads.
+ROBUST = descent.ROBUST * descent.SIGMA / SIGMA
 #: Steps of Levenberg-Marquardt, each with one look at all rows, and the longest of an effect in deviations.
-TURNS, LONGEST = 6, 1.0
+TURNS, LONGEST = 8, 1.0
 
 
 @float64

@@ -85,7 +85,8 @@ SCHEDULER = ("ahead_count", "prefill_batch_tokens")
 SPECIAL = {
     ("precision", "flop_frac"): 0.3,
     ("generation+precision", "prefill_layer_us"): 0.5,
-    ("family", "flop_frac"): 0.5,
+    # a matrix product does not know whose it is: what prompts wait for on their way is no share of the peak
+    ("family", "flop_frac"): 0.2,
     ("family", "attention_flop_frac"): 0.3,
     ("family", "expert_hbm_frac"): 0.3,
     ("family", "expert_flop_frac"): 0.3,
@@ -101,7 +102,7 @@ SPECIAL = {
     ("family", "prefill_layer_us"): 0.3,
     ("family", "prompt_ms"): 0.3,
     ("family", "routing_spread_frac"): 0.5,
-    ("family+backend", "flop_frac"): 0.3,
+    ("family+backend", "flop_frac"): 0.15,
     ("family+backend", "attention_flop_frac"): 0.3,
     ("family+backend", "layer_us"): 0.2,
     ("family+backend", "moe_layer_us"): 0.2,

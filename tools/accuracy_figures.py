@@ -48,9 +48,10 @@ SECTIONS: dict[str, Section] = {
         "folds, a pair of model and GPU left out, an architecture left out, a GPU left out; as a plan predicts, "
         "without the engine's release. Made by `python -m tools.make_calibration`.",
         "These are closed loops with fixed lengths, most of them on H100, H200 and Blackwell; nothing of AMD is in "
-        "them. 314 rows of separate prefill and decode instances do not state their whole layout, nor whether steps "
+        "them. 214 rows of separate prefill and decode instances do not state their whole layout, nor whether steps "
         "were speculative: what they state fits runs whose TPOT differs 1.8 times. The lines with the layout stated "
-        "leave them out.",
+        "leave them out. That some of them were speculative was told from the TPOT of rows beside them "
+        "(`dmodels/fit/data/runs.csv`), those that are predicted included.",
     ),
     "Own measurements": Section(
         "ten_points",

@@ -46,7 +46,7 @@ USES = {
     "release": (0, "\nwith the release stated"),
 }
 P90_OF_MEDIAN = 2.5
-STEPS_FULL, STEPS_FOLD = 60, 12
+STEPS_FULL, STEPS_FOLD = 150, 12
 
 
 LINES: list[str] = []

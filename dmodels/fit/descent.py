@@ -4,7 +4,9 @@ A row's latencies depend on its own efficiencies only, and those on the dozen le
 gives the derivative of every row by its efficiencies (one forward derivative per efficiency for all rows), and the
 normal equations are assembled from that: summed over rows that feel the same effects, then spread over those. The
 robust loss is reweighted at every step (iteratively reweighted least squares), and a step is taken only if it lowers
-the loss. The whole search is one program: rows go to the device once, and what was found comes back once.
+the loss. Where it was refused, the normal equations there hold the next steps besides Levenberg's damping: a row
+beyond the knee of its load is fifty times as steep as before it, and damping of all effects alike would end the search
+at the knee. The whole search is one program: rows go to the device once, and what was found comes back once.
 
 optimistix finds the same optimum by the dense Jacobian of all effects, 16 times slower on 40 rows
 (benchmarks/speed/fit.py).
@@ -37,6 +39,8 @@ ENOUGH = 1e-7
 LONGEST = 1.0
 #: Levenberg's damping of the first step, and the one from which no step is expected to lower the loss.
 DAMPING, MOST_DAMPING = 1e-3, 1e6
+#: By how much a step that was taken lessens what holds the next.
+EASING = 4.0
 
 
 class Weighing(NamedTuple):
@@ -215,6 +219,7 @@ class _Search(NamedTuple):
     loss: jax.Array
     information: jax.Array  # (A, A)
     gradient: jax.Array  # (A,)
+    beyond: jax.Array  # (A, A): normal equations where steps were refused, less with every step since
     damping: jax.Array
     steps: jax.Array  # taken; -1 before the start itself was looked at
     ended: jax.Array
@@ -229,24 +234,26 @@ def descend(
     def turn(at: _Search) -> _Search:
         first = at.steps < 0
         diagonal = jnp.diagonal(at.information)
-        factor = jax.lax.linalg.cholesky(at.information + jnp.diag(at.damping * diagonal), symmetrize_input=False)
+        damped = at.information + at.beyond + jnp.diag(at.damping * diagonal)
+        factor = jax.lax.linalg.cholesky(damped, symmetrize_input=False)
         step = jax.scipy.linalg.cho_solve((factor, True), at.gradient)
         trial = at.z + jnp.clip(step, -LONGEST, LONGEST)
         value, slope = slopes(problem.halves, _efficiencies(problem, places, trial))
         loss = _loss(problem, trial, value)
         lower = first | (loss < at.loss)
-        ahead = lambda: _normal(problem, places, trial, value, slope)
-        information, gradient = jax.lax.cond(lower, ahead, lambda: (at.information, at.gradient))
+        there, pull = _normal(problem, places, trial, value, slope)
+        information, gradient = jnp.where(lower, there, at.information), jnp.where(lower, pull, at.gradient)
+        beyond = jnp.where(lower, at.beyond / EASING, at.beyond + jnp.where(jnp.isfinite(there).all(), there, 0.0))
         steps = at.steps + lower.astype(at.steps.dtype)
         little = lower & (at.loss - loss < ENOUGH * loss)
         ended = little | (steps >= max_steps) | (~lower & (at.damping * 8.0 >= MOST_DAMPING))
-        eased = jnp.where(first, at.damping, at.damping / 4.0)
+        eased = jnp.where(first, at.damping, at.damping / EASING)
         damping = jnp.where(lower, eased, jnp.maximum(at.damping, DAMPING) * 8.0)
         z, least = jnp.where(lower, trial, at.z), jnp.where(lower, loss, at.loss)
-        return _Search(z, least, information, gradient, damping, steps, ended)
+        return _Search(z, least, information, gradient, beyond, damping, steps, ended)
 
     # the first step from here is none: the first turn looks at z itself
-    nowhere = jnp.asarray(jnp.inf), jnp.eye(z.shape[0]), jnp.zeros(z.shape[0])
+    nowhere = jnp.asarray(jnp.inf), jnp.eye(z.shape[0]), jnp.zeros(z.shape[0]), jnp.zeros((len(z), len(z)))
     start = _Search(z, *nowhere, jnp.asarray(DAMPING), jnp.int32(-1), jnp.asarray(False))
     end = jax.lax.while_loop(lambda at: ~at.ended, turn, start)
     return end.z, end.information, end.loss, end.steps

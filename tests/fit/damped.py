@@ -12,18 +12,20 @@ def damped(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """(z, matrix, steps) from where `at(z)` is (loss, matrix and right side of the normal equations).
 
-    It ends where a step gains less than the share `enough` of the loss.
+    It ends where a step gains less than the share `enough` of the loss. Where steps were refused, the
+    matrices there hold the next ones, a quarter as much after each that was taken.
     """
-    damping, steps = 1e-3, 0
+    damping, steps, beyond = 1e-3, 0, 0.0
     loss, matrix, pull = at(z)
     while steps < max_steps and damping < 1e6:
-        trial = z + np.clip(np.linalg.solve(matrix + damping * np.diag(np.diag(matrix)), pull), -1, 1)
+        held = matrix + beyond + damping * np.diag(np.diag(matrix))
+        trial = z + np.clip(np.linalg.solve(held, pull), -1, 1)
         ahead = at(trial)
         if not ahead[0] < loss:
-            damping = 8 * max(damping, 1e-3)
+            damping, beyond = 8 * max(damping, 1e-3), beyond + ahead[1]
             continue
         gained = loss - ahead[0]
-        z, (loss, matrix, pull), damping, steps = trial, ahead, damping / 4, steps + 1
+        z, (loss, matrix, pull), damping, beyond, steps = trial, ahead, damping / 4, beyond / 4, steps + 1
         if gained < enough * loss:
             break
     return z, matrix, steps

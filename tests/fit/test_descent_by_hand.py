@@ -113,6 +113,45 @@ def test_the_search_goes_step_by_step_as_by_hand(lines):
             descent.minimise(problem._replace(measured=problem.measured * np.nan), start, 5)
 
 
+def test_a_knee_does_not_end_the_search(monkeypatch):
+    """A row is ninety times as steep beyond its knee as before it, as that of a server without room for its prompts is,
+    and without the knee its best efficiency lies beyond. SciPy, told to stay on this side, finds hardly less loss."""
+    laws = []
+    monkeypatch.setattr(descent, "log_latencies", lambda halves, u: laws[-1](u, jnp))
+
+    def least(problem, law):
+        laws.append(law)
+        jax.clear_caches()  # the law is no argument of what is compiled
+        with jax.enable_x64(True):
+            return descent.minimise(problem, np.zeros(problem.scale.shape), 300).z
+
+    def beside(problem, rows):
+        """(loss found, SciPy's) where one row's knee is just above its best efficiency."""
+        there, row = problem.scale > 0, np.flatnonzero(problem.weight)[1]
+        felt = lambda z: problem.origin + (problem.scale * z)[problem.paths].sum(1)
+        smooth = lambda u, own=np: value_of(rows, u, own)
+        u = felt(least(problem, smooth))
+        problem.measured[row], knee = smooth(u)[row], u[row, 0] + 0.05
+        steep = np.where(np.arange(len(rows)) == row, 90.0, 0.0)[:, None]
+        found = least(problem, lambda u, own: smooth(u, own) + steep * own.maximum(knee - u[:, :1], 0.0))
+
+        def whole(told):
+            z = np.zeros(problem.scale.shape)
+            z[there] = told
+            return z
+
+        within = {"type": "ineq", "fun": lambda told: felt(whole(told))[row, 0] - knee}
+        before = lambda told: loss_of(problem, rows, whole(told))
+        stranger = minimize(before, found[there], method="SLSQP", constraints=[within])
+        assert stranger.success
+        beyond = (knee - felt(found)[row, 0]) * problem.scale.max()
+        return loss_of(problem, rows, found), beyond, stranger.fun
+
+    for seed in range(8):
+        loss, beyond, least_of_scipy = beside(*toy(np.random.default_rng(seed), 40))
+        assert beyond < 1e-3 and loss <= (1 + 1e-3) * least_of_scipy, seed
+
+
 def test_slopes_are_derivatives_by_each_rows_own_numbers(lines):
     with jax.enable_x64(True):
         problem, rows = toy(np.random.default_rng(1))

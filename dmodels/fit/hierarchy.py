@@ -83,10 +83,11 @@ SCHEDULER = ("ahead_count", "prefill_batch_tokens")
 #: evidence of the rows (empirical Bayes) asked for more spread, it has some; all that it asked for predicts worse what
 #: is left out, because the rows of one run err together.
 SPECIAL = {
-    ("precision", "flop_frac"): 0.3,
-    ("generation+precision", "prefill_layer_us"): 0.5,
     # a matrix product does not know whose it is: what prompts wait for on their way is no share of the peak
-    ("family", "flop_frac"): 0.2,
+    ("backend", "flop_frac"): 0.1,
+    ("precision", "flop_frac"): 0.15,
+    ("generation+precision", "prefill_layer_us"): 0.5,
+    ("family", "flop_frac"): 0.15,
     ("family", "attention_flop_frac"): 0.3,
     ("family", "expert_hbm_frac"): 0.3,
     ("family", "expert_flop_frac"): 0.3,
@@ -102,7 +103,7 @@ SPECIAL = {
     ("family", "prefill_layer_us"): 0.3,
     ("family", "prompt_ms"): 0.3,
     ("family", "routing_spread_frac"): 0.5,
-    ("family+backend", "flop_frac"): 0.15,
+    ("family+backend", "flop_frac"): 0.1,
     ("family+backend", "attention_flop_frac"): 0.3,
     ("family+backend", "layer_us"): 0.2,
     ("family+backend", "moe_layer_us"): 0.2,
@@ -131,8 +132,9 @@ SPECIAL = {
     ("all", "node_hop_us"): 1.0,
     ("all", "node_exchange_us"): 0.5,
     ("backend", "node_exchange_us"): 1.0,
-    # how a deployment was started (compilation in the first requests, batching of prompts) shows in TTFT
-    ("mode+gpu+backend", "prompt_ms"): 0.8,
+    # how a deployment was started (compilation in the first requests, batching of prompts) shows in TTFT, and on
+    # separate instances what stands between (router, hand-over of the cache): seconds, at any load
+    ("mode+gpu+backend", "prompt_ms"): 1.2,
     ("mode+gpu+backend", "burst_frac"): 0.4,
 }
 #: What one combination of GPU, engine, precision and architecture has of its own, and the part of its variance that

@@ -63,7 +63,8 @@ def asked_of(pools, kind=Kind.TWO_POOLS, rate=10.0):
     bounds = np.array([[p.bound_s] for p in pools])
     cells = SimpleNamespace(slo=SimpleNamespace(ttft_s=bounds, tpot_s=0.1 * bounds))
     priced = SimpleNamespace(rate_rps=rate, cells=cells, cell_of=pools.index, question=SimpleNamespace(slo=SLO))
-    return SimpleNamespace(best=SimpleNamespace(pools=pools, kind=kind), priced=priced, question=priced.question)
+    best = SimpleNamespace(pools=pools, kind=kind, seen=lambda pool, metric: math.inf)
+    return SimpleNamespace(best=best, priced=priced, question=priced.question)
 
 
 def expected(pools, found, factors, kind, lasting):
@@ -138,7 +139,7 @@ def test_loads_from_idle_to_saturation(toys):
 
 def test_readings_grow_stale_with_prompts_and_with_counts():
     """Prompts of w seconds at r a second fill the room to the bound in room/(r w); counts of M/G/infinity drift by one
-    deviation in the time t of a life L where 2 (1 - exp(-t/L)) = 1."""
+    deviation in the time t of a life L where 2 (1 - exp(-t/L)) = 1. No mean life is above the percentile of a replay."""
     own = pool("a", 0.5, 4, None, 0.5)
     answer = asked_of([own])
     load = SimpleNamespace(pool=own, ttft_bound_s=2.0)
@@ -147,6 +148,8 @@ def test_readings_grow_stale_with_prompts_and_with_counts():
     assert told.pool is own and told.herd_s == pytest.approx((2.0 - own.ttft_mean_s) / (5.0 * work_s))
     alive = own.ttft_mean_s + 16.0 * 4 / 5.0
     assert told.memory_s == pytest.approx(alive * math.log(2.0))
+    answer.best.seen = lambda pool, metric: {"E2E": 0.9 * alive}[metric]
+    assert module._stale(answer, load, 0.2, 16.0).memory_s == pytest.approx(0.9 * told.memory_s)
     assert module._stale(answer, load, 0.0, 0.2).herd_s == math.inf
     late = SimpleNamespace(pool=own, ttft_bound_s=0.1)
     assert module._stale(answer, late, 0.2, 16.0).herd_s == 0.0

@@ -207,5 +207,6 @@ def _stale(answer: Plan, load: PoolLoad, busy_frac: float, decode_count: float) 
     work_s = busy_frac * pool.instances / rate  # what one prompt adds to an instance's steps
     herd = (load.ttft_bound_s - pool.ttft_mean_s) / (rate * work_s) if work_s > 0 else np.inf
     alive_s = pool.ttft_mean_s + decode_count * pool.instances / rate  # Little's law
+    alive_s = min(alive_s, answer.best.seen(pool, "E2E"))  # routed by loads, requests may live less than by the formula
     spread = np.sqrt(max(decode_count, 1.0))  # of M/G/infinity, whose counts forget at the rate 1 / alive_s or faster
     return Stale(pool, float(max(herd, 0.0)), float(refresh_interval_s(spread, spread, alive_s, 1.0)))

@@ -139,7 +139,7 @@ def test_loads_from_idle_to_saturation(toys):
 
 def test_readings_grow_stale_with_prompts_and_with_counts():
     """Prompts of w seconds at r a second fill the room to the bound in room/(r w); counts of M/G/infinity drift by one
-    deviation in the time t of a life L where 2 (1 - exp(-t/L)) = 1. No mean life is above the percentile of a replay."""
+    deviation in the time t of a life L where 2 (1 - exp(-t/L)) = 1. No mean life is above a percentile of a replay."""
     own = pool("a", 0.5, 4, None, 0.5)
     answer = asked_of([own])
     load = SimpleNamespace(pool=own, ttft_bound_s=2.0)

@@ -217,6 +217,11 @@ def test_odd_traces_have_finite_fleets_and_no_nan(name):
         assert all(np.isnan(p.low_s) for p in found.best.replayed.promises)  # too few for an interval
 
 
+def test_answers_of_one_token_have_a_fleet():
+    found = plan(asked(edge(np.arange(100.0), outputs=1.0), 2.0))
+    assert found.best is not None and [promise.metric for promise in found.best.replayed.promises] == ["TTFT", "E2E"]
+
+
 def test_what_a_sample_leaves_out_of_a_long_trace_is_served_too(monkeypatch):
     """Few requests, which one instance serves, and a volley that comes where nobody looks for what fleets to try."""
     monkeypatch.setattr(solve, "SAMPLE", 40)

@@ -168,6 +168,22 @@ def test_what_a_verdict_counts():
     assert any(seen) and not all(seen)
 
 
+def test_answers_of_one_token_keep_every_time_per_token():
+    """None of them has one, whatever the bound; of requests that come before the fleet is warm none counts."""
+    own = SimpleNamespace(arrival_s=np.arange(40.0), output_tokens=np.ones(40))
+
+    def serve(part, own, instances, prefilled=None, give_up=None):
+        first = own.arrival_s + 20.0 / instances[part]
+        return Served(own.arrival_s, own.arrival_s, first, first, own.output_tokens)
+
+    fleet = SimpleNamespace(in_turn=False, own=lambda requests: [own], serve=serve)
+    for warm_s, fewest_that_hold in ((0.0, 5), (10.0, 5), (40.0, 1)):
+        recording = SimpleNamespace(warm=lambda s, w=warm_s: SimpleNamespace(warm_s=w, requests=lambda: None))
+        verdict = Verdict(asked(1)._replace(fleet=fleet, slo=SLO(4.0, 1e-6)), recording)
+        assert [verdict.keeps(0, [n]) for n in range(1, 9)] == [n >= fewest_that_hold for n in range(1, 9)]
+        assert [not verdict.breaks(0, [n]) for n in range(1, 9)] == [n >= fewest_that_hold for n in range(1, 9)]
+
+
 def test_prefill_workers_are_served_once_for_all_decoders():
     served = []
 

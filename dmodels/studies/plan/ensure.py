@@ -98,7 +98,7 @@ class Verdict:
         counts = own.arrival_s >= self.from_s
         asked, answers = counts.sum(), (counts & (own.output_tokens > 1)).sum()
         least = {"TTFT": asked, "TPOT": answers, "E2E": asked}  # of each metric, that has a value in the end
-        lost = {name: n - math.floor(max(n - 1, 0) * float(slo.percentile)) for name, n in least.items()}
+        lost = {name: max(n, 1) - math.floor(max(n - 1, 0) * float(slo.percentile)) for name, n in least.items()}
 
         def give_up(seen: Served) -> bool:
             late = values(self.counted(seen), slo)

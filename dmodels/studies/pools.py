@@ -63,14 +63,17 @@ def pool_study(
 
     With `compression` also every split whose borderline prompts are compressed into the short pool.
 
-    `context_tokens` defaults to the smallest power of two that holds the longest request; thresholds default to the
-    powers of two from 1,024 below it. Instances are those of `engine` (default: the paper's A100 pair).
+    `context_tokens` defaults to the smallest power of two that holds the longest request, or to what an instance holds
+    where that is less; thresholds default to the powers of two from 1,024 below it. Instances are those of `engine`
+    (default: the paper's A100 pair).
     """
     engine = SlotEngine() if engine is None else engine
     headroom = Headroom() if headroom is None else headroom
     every = whole(workload)
     longest = float(every.max_total_tokens)
-    context = 2.0 ** np.ceil(np.log2(longest)) if context_tokens is None else float(context_tokens)
+    held = float(engine.blocks_count * engine.block_tokens)
+    wide = max(longest, min(2.0 ** np.ceil(np.log2(longest)), held))
+    context = wide if context_tokens is None else float(context_tokens)
     if not context >= longest * (1 - 1e-9):
         raise InputError(f"context_tokens = {context:g}: accepted is at least {longest:,.0f}, the longest request")
     rate = float(workload.rate_rps) if rate_rps is None else float(rate_rps)
@@ -80,12 +83,9 @@ def pool_study(
         raise InputError(f"pools_count = {pools_count}: accepted are whole numbers from 2")
     single = float(pooling.slots_count(context, engine))
     if single < 1:
-        held = float(engine.blocks_count * engine.block_tokens)
         what = "the longest request" if context_tokens is None else "context_tokens"
-        raise InputError(
-            f"{what} = {min(context, longest) if context_tokens is None else context:,.0f} tokens: "
-            f"accepted is at most {held:,.0f}, what an instance holds (blocks_count)"
-        )
+        told = f"accepted is at most {held:,.0f}, what an instance holds (blocks_count)"
+        raise InputError(f"{what} = {context:,.0f} tokens: {told}")
     thresholds = _thresholds(threshold_tokens, context)
     short, long = split(workload, thresholds)
     slots = np.asarray(pooling.slots_count(thresholds, engine))

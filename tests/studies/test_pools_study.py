@@ -50,6 +50,31 @@ def test_the_longest_request_may_fill_the_context():
         pool_study(exact, [1024], context_tokens=8191)
 
 
+def test_a_context_is_at_most_what_an_instance_holds():
+    """4,000 blocks of 16 tokens. The context is the next power of two, or all that there is."""
+    engine = pooling.SlotEngine(blocks_count=4000.0)
+    lengths = lambda longest: Workload([500.0, longest - 100.0], [100.0, 100.0], [0.5, 0.5], rate_rps=50.0)
+    asked = lambda longest, **options: pool_study(lengths(longest), [1024], engine=engine, **options)
+    for longest, context in ((30_000.0, 32_768.0), (32_768.0, 32_768.0), (40_000.0, 64_000.0), (64_000.0, 64_000.0)):
+        found = asked(longest)
+        assert (found.context_tokens, found.slots_single) == (context, 64_000 // context)
+    assert asked(40_000.0, context_tokens=64_000).slots_single == 1
+    with pytest.raises(InputError, match=r"context_tokens = 64,001 tokens: accepted is at most 64,000, what an inst"):
+        asked(40_000.0, context_tokens=64_001)
+    with pytest.raises(InputError, match=r"the longest request = 64,001 tokens: accepted is at most 64,000"):
+        asked(64_001.0)
+
+
+def test_pools_without_traffic_or_parts_are_refused():
+    asked = lambda **options: pool_study(Workload.fixed(1000, 200, 5.0), [600], context_tokens=2048, **options)
+    for rate in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(InputError, match=r"rate_rps = .*: accepted are positive rates"):
+            asked(rate_rps=rate)
+    with pytest.raises(InputError, match="pools_count = 1: accepted are whole numbers from 2"):
+        asked(pools_count=1)
+    assert (asked().rate_rps, asked(rate_rps=7.0).rate_rps) == (5.0, 7.0)
+
+
 def test_dollars_count_gpus_not_instances():
     study = pool_study(
         workload("azure-paper"),

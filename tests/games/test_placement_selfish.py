@@ -9,7 +9,7 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games.placement import PlacementGame, at_risk, complete, line, more_memory, ring, rises
+from dmodels.games.placement import PlacementGame, Risk, at_risk, complete, line, more_memory, ring, rises
 from proofs.placement.caching import (
     CachingGame,
     caching_cost_s,
@@ -104,6 +104,28 @@ def test_adding_memory_can_take_the_equilibria_away():
     game = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [[1.0, 1.0], [1.0, 0.0]], complete(2, 2.0), 5.0)
     risk = at_risk(game)
     assert risk.at_risk and np.isinf(risk.after_s[risk.worker * 2 + risk.tier == 3]) and "never settles" in str(risk)
+
+
+def test_what_is_said_of_a_risk():
+    """The dearest addition, by how much in per cent, and what is proved."""
+
+    def said(after, ceiling, worker=2, exact=False):
+        each = np.arange(len(after))
+        return str(Risk(10.0, np.array(after), 0 * each + worker, each, np.array(ceiling), exact))
+
+    assert said([10.0, 12.0], [30.0, 30.0]) == (
+        "at risk: more memory in tier 1 of worker 2 can raise the cost of reads by 20 %"
+    )
+    assert said([25.0], [30.0], worker=-1) == (
+        "at risk: more memory in tier 0 of all workers can raise the cost of reads by 150 %"
+    )
+    assert said([np.inf, 12.0], [30.0, 30.0], worker=0) == (
+        "at risk: with more memory in tier 0 of worker 0 selfish placement never settles"
+    )
+    assert said([10.0, 9.0], [15.0, 12.0]) == (
+        "no addition that was tried raises the cost; a rise above 50 % is impossible"
+    )
+    assert said([10.0], [10.0]).startswith("safe: ") and said([10.0], [15.0], exact=True).startswith("safe: ")
 
 
 def test_everywhere_at_once_and_large_games():

@@ -128,12 +128,16 @@ class Risk(NamedTuple):
         if np.isinf(self.after_s[k]):
             return f"at risk: with more memory in {where} selfish placement never settles"
         if self.at_risk:
-            rise = 100 * (self.after_s[k] / self.before_s - 1) if self.before_s > 0 else np.inf
-            return f"at risk: more memory in {where} can raise the cost of reads by {rise:.2g} %"
+            return f"at risk: more memory in {where} can raise the cost of reads by {self._rise(self.after_s[k])}"
         if self.safe:
             return "safe: no equilibrium with more memory is dearer than what selfish placement may cost now"
-        most = 100 * (self.ceiling_s.max() / self.before_s - 1) if self.before_s > 0 else np.inf
-        return f"no addition that was tried raises the cost; a rise above {most:.2g} % is impossible"
+        most = self._rise(self.ceiling_s.max())
+        return f"no addition that was tried raises the cost; a rise above {most} is impossible"
+
+    def _rise(self, cost_s: float) -> str:
+        """By how much a cost is above that of now, in two digits."""
+        rise = 100 * (cost_s / self.before_s - 1) if self.before_s > 0 else np.inf
+        return f"{float(f'{rise:.2g}'):,g} %"
 
 
 def at_risk(

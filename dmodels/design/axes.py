@@ -7,6 +7,7 @@ several arguments together, row by row. Axes multiply: a space is their product.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,7 +56,7 @@ class Choice:
         """The axis of argument `name`; its coordinate is the alternatives' names."""
         if not self.names:
             raise InputError(f"axis {name!r} is empty; accepted is at least one alternative")
-        twice = [option for option in self.names if self.names.count(option) > 1] if len(self.names) < 1000 else []
+        twice = [option for option, times in Counter(self.names).items() if times > 1]
         if twice:
             raise InputError(f"axis {name!r} holds {twice[0]!r} twice; accepted are distinct names")
         values = _stacked(name, self.records) if isinstance(self.records, list) else self.records

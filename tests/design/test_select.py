@@ -111,6 +111,14 @@ def test_ties_and_intervals_are_kept_beside_the_best(ds):
     assert list(best(ds, maximize="cost_usd_per_hour").gpus.values) == [4.0, 4.0]  # two loads tie
 
 
+def test_the_most_has_ties_and_intervals_as_the_least_has(ds):
+    """The most is 12 USD/h, 10 to 14.4; of 3 GPUs 9, which 7.5 to 10.8 holds."""
+    most = lambda **how: best(ds, maximize="cost_usd_per_hour", **how).gpus.values.tolist()
+    assert most(within_frac=0.3) == most(within_frac=0.25) == [4.0, 4.0, 3.0] and most(within_frac=0.2) == [4.0, 4.0]
+    for ends in (("low_usd_per_hour", "high_usd_per_hour"), ("high_usd_per_hour", "low_usd_per_hour")):
+        assert most(interval=ends) == [4.0, 4.0, 3.0]
+
+
 def test_the_front_of_a_dataset_keeps_its_labels(ds):
     front = pareto(ds, minimize=["cost_usd_per_hour", "wait_s"])
     assert list(front.gpus) == [1.0, 2.0, 3.0, 4.0] and set(front.load_frac.values) == {0.5}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from types import SimpleNamespace
 
@@ -10,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pandas
 import pytest
+import rich.progress
 import xarray as xr
 
 from dmodels import choice, grid, sweep, zipped
 from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS, Flag
-from dmodels.design import store
+from dmodels.design import space, store
 from dmodels.design.axes import Choice
 from dmodels.design.files import tables
 from dmodels.design.formula import check_names, kept, named, nested
@@ -91,6 +93,7 @@ def test_axes_of_records_names_and_numbers():
     "axis, name, why",
     [
         (Choice(("a", "b", "a"), [1.0, 2.0, 3.0]), "x", "axis 'x' holds 'a' twice"),
+        (Choice((*range(2000), 7), np.ones(2001)), "x", "axis 'x' holds 7 twice"),
         (Choice(("a", "b"), np.ones(3)), "x", r"2 names for leaves of shape \(3,\); accepted is a leading axis of 2"),
         (Choice((), []), "x", "axis 'x' is empty; accepted is at least one alternative"),
         (choice({"a": ["text"], "b": ["more"]}), "x", "axis 'x' holds list; accepted are records and numbers"),
@@ -156,6 +159,31 @@ def test_reasons_are_told_from_the_most_frequent_on():
         f"800: {MEANINGS[Flag.NO_FIT]}, 400 for this alone",
         f"800: {MEANINGS[Flag.EXTRAPOLATED]} (a warning)",
     ]
+
+
+def test_a_bar_goes_on_from_what_is_done_where_somebody_looks(monkeypatch):
+    made = []
+
+    class Bar(rich.progress.Progress):
+        def __init__(self, *columns, **options):
+            super().__init__(*columns, **options)
+            made.append(self)
+
+    monkeypatch.setattr(rich.progress, "Progress", Bar)
+    for looks, asked, shown in ((False, None, 0), (True, None, 1), (True, False, 0), (False, True, 1)):
+        monkeypatch.setattr("sys.stderr.isatty", lambda looks=looks: looks, raising=False)
+        made.clear()
+        with space._shown(asked, 10, 4) as tick:
+            tick()
+        assert [(bar.tasks[0].completed, bar.tasks[0].total) for bar in made] == [(5, 10)] * shown
+
+
+def test_a_block_is_wide_where_an_accelerator_would_wait(monkeypatch):
+    sides = {"x": grid(np.arange(4096.0)), "y": grid(np.arange(4096.0))}
+    points = lambda **options: math.prod(space._asked(lambda x, y: x, sides, None, options.get("points"))[1].layout[:2])
+    for there, most in (([], 2**15), (["gpu"], 2**21)):
+        monkeypatch.setattr(space, "accelerators", lambda there=there: there)
+        assert points() == most and points(points=2**12) == 2**12
 
 
 @pytest.mark.parametrize("process", [0, 1])

@@ -81,7 +81,7 @@ def _number(name: str, argument: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        if unit not in UNITS or unit == "1":
+        if unit not in UNITS:
             raise InputError(f"--axis {name}: {text.strip()!r} is not a number; accepted are numbers") from None
         try:
             value = parse(text, unit)

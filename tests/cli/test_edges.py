@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
+from dmodels.cli import fit_operators
 from dmodels.cli.schema import flags, from_flags
 from dmodels.cli.simulate import CONTROLS, ROUTERS
+from dmodels.cli.sweep_axes import read_axes
 from dmodels.core.errors import InputError
 
 #: Of every command what it cannot do without.
@@ -235,3 +238,57 @@ def test_margins_and_traffic_that_are_accepted():
     margin = asked("plan", {"--headroom": "20 %", "--confidence": "0.9", "--spare": "2"}).margin
     assert (margin.headroom, margin.spare, margin.confidence) == (0.2, 2, 0.9)
     assert asked("plan", {}).margin.call() is None is not margin.call()
+
+
+@pytest.mark.parametrize(
+    ("axis", "says"),
+    [
+        ("rate=10:20:log:1000001", "1,000,001 values; accepted are up to 1,000,000"),
+        ("rate=20:10:lin:4", "LOW below HIGH"),
+        ("rate=1:2:lin:1", "COUNT from 2"),
+        ("rate=1:2:cube:3", "LOW:HIGH:log:COUNT or LOW:HIGH:lin:COUNT"),
+        ("rate=1:2:3", "LOW:HIGH:log:COUNT or LOW:HIGH:lin:COUNT"),
+        ("rate=0:2:lin:3", "--axis rate: 0 is out of range; accepted are positive numbers"),
+        ("rate=inf", "accepted are positive numbers"),
+        ("tp=1.5", "--axis tp: 1.5 is out of range; accepted are whole numbers from 1"),
+        ("tp=0", "accepted are whole numbers from 1"),
+        ("percentile=1", "accepted are shares below 1"),
+        ("tp=two", "'two' is not a number"),
+        ("percentile=50 %", "'50 %' is not a number"),
+        ("rate=5 s", "--axis rate: "),
+        ("tp=2,1,2", "a value stands twice"),
+        ("tp= ", "is empty"),
+        ("tp", "accepted is NAME=VALUES"),
+        ("tq=1", "axis 'tq' is unknown; the nearest are tp"),
+    ],
+)
+def test_axes_that_no_sweep_has(axis, says):
+    with pytest.raises(InputError, match=re.escape(says)):
+        read_axes([axis])
+
+
+def test_axes_at_their_ends():
+    ends = read_axes(["percentile=0.5,0.999", "rate=1:2:lin:2", "tp=1:64:log:100", "kv=fp8,as-published"])
+    assert ends["percentile"] == [0.5, 0.999] and ends["rate_rps"] == [1.0, 2.0] and ends["tp"][:4] == [1, 2, 3, 4]
+    assert ends["tp"] == sorted(set(ends["tp"])) and ends["tp"][-1] == 64 and ends["kv"][0] == "fp8"
+
+
+def test_errors_of_kernels_are_shown_in_per_cent_by_what_was_held_out(capsys):
+    of = {"kind": "gemm", "shapes_count": 40, "shapes_median": 0.0312, "shapes_p90": 0.118, "pair_count": 0}
+    of |= {"gpu_count": 7, "gpu_median": 0.25, "gpu_p90": 0.604}
+    found = SimpleNamespace(
+        summary=lambda kind: [of], coefficients=SimpleNamespace(provenance={"rows": {"gemm": 1234}})
+    )
+    found.skipped = [("a.parquet", "no such GPU")]
+    fit_operators._show(found)
+    shown = capsys.readouterr().out.replace("│", "|")
+    row = next(line for line in shown.splitlines() if "gemm" in line)
+    assert [cell.strip() for cell in row.strip("|").split("|")] == [
+        "gemm",
+        "1,234",
+        "3.1 % (12 %)",
+        "-",
+        "25.0 % (60 %)",
+    ]
+    stated = fit_operators._result(found)
+    assert stated["skipped"] == [{"table": "a.parquet", "reason": "no such GPU"}] and stated["rows"] == {"gemm": 1234}

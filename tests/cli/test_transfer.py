@@ -4,12 +4,14 @@ import io
 import json
 import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from dmodels.cli import command, main
+from dmodels.cli import command, main, transfer
 from dmodels.control.netkv import POLICIES
-from dmodels.report import style
+from dmodels.report import style, transfer_figures
 
 SMALL = """
 [simulation]
@@ -154,3 +156,35 @@ def test_a_terminal_hears_of_the_program_while_the_study_is_imported(monkeypatch
     (tmp_path / "empty.toml").write_text("")
     assert main(["transfer", str(tmp_path / "empty.toml"), "--show-python"]) == 0
     assert heard[0]
+
+
+@pytest.mark.parametrize(
+    ("tiers", "ratio"), [((2, 3), 5.0), ((3, 1, 1, 3), 20.0), ((3,), 1.0), ((0, 2), 9.0), ((2, 4), 1.0)]
+)
+def test_the_picture_is_of_the_two_slowest_tiers_and_the_telemetrys_noise(tiers, ratio, monkeypatch):
+    """A dead tier has no ratio."""
+    drawn, saved = [], []
+    monkeypatch.setattr(transfer_figures, "overview", lambda *given: drawn.append(given) or "sheet")
+    monkeypatch.setattr(style, "save", lambda *given, **how: saved.append(given))
+    found = SimpleNamespace(tier_bytes_per_s=[450.0, 200.0, 50.0, 10.0, 0.0], policies="policies", upgrades="upgrades")
+    found.share = [SimpleNamespace(tier=tier) for tier in tiers]
+    asked = SimpleNamespace(telemetry=SimpleNamespace(std=0.05, correlation_time=40.0))
+    transfer._draw(found, asked, None)
+    assert not saved
+    transfer._draw(found, asked, Path("sheet.png"))
+    assert drawn == [(found.share, "policies", "upgrades", ratio, 0.05, 40.0)] and saved == [
+        ("sheet", Path("sheet.png"))
+    ]
+
+
+def test_what_is_not_served_is_that_of_the_policy_that_serves_least(monkeypatch, capsys):
+    monkeypatch.setattr(transfer.render, "show", lambda tables: None)
+    monkeypatch.setattr(transfer, "table", lambda *parts: parts)
+    found = SimpleNamespace(problems=["a tier is dead"], share=[], upgrades=[], staleness=[])
+    told = []
+    for shares in ((1.0, 1.0), (1.0, 0.875, 0.9)):
+        found.policies = [SimpleNamespace(served_frac=share) for share in shares]
+        transfer._show(found)
+        told.append(capsys.readouterr().out.splitlines())
+    few = "note: as few as 87.5 % of the requests are served; means are over those alone"
+    assert told == [["problem: a tier is dead"], ["problem: a tier is dead", few]]

@@ -157,6 +157,20 @@ def test_requests_of_unknown_cost_spread_as_others_do():
     assert max(known.queued_count) - min(known.queued_count) <= 1 and sum(known.queued_count) == 200
 
 
+def test_a_cost_that_is_not_known_counts_as_the_mean_of_those_that_are():
+    """Of 1, 3 and a negative one, which is none: 4/3; of nothing known, and of nothing but none, one FLOP."""
+    router = PhasorRouter([10.0], 1.0)
+    for flop in (1.0, 3.0, -5.0, math.nan):
+        router.route(flop)
+    assert router.queued_flop == pytest.approx([4.0 + 4.0 / 3.0]) and router.queued_count == [4]
+    assert router.freeness() == pytest.approx([1.0 - 16.0 / 30.0])
+    for known in ([], [0.0]):
+        idle = PhasorRouter([10.0], 1.0)
+        for flop in (*known, math.inf, math.inf):
+            idle.route(flop)
+        assert idle.queued_flop == [2.0]
+
+
 @pytest.mark.parametrize("reading", ["free_bytes", "queued", "batch", "hit"])
 def test_a_candidate_of_unknown_state_gets_no_more_than_its_share(reading):
     router = NetKVRouter(np.full((1, 8), 2), [450e9, 6.25e9, 3.125e9, 1.5625e9])

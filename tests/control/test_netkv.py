@@ -170,6 +170,13 @@ def test_round_robin_takes_turns_and_skips_the_full():
     assert choice.index.tolist() == [0, 2, 0, 2]
 
 
+def test_decisions_side_by_side_take_turns_in_their_order():
+    oracle = Oracle(np.array([[3, 3, 3]]), RATES, LATENCY, np.zeros(4))
+    pool = DecodePool(np.array([1e12, 0.0, 1e12]), np.zeros(3), np.zeros(3))
+    choice = choose(RoutingPolicy.ROUND_ROBIN, oracle, np.zeros(7, int), np.full(7, 1e9), 0.0, pool)
+    assert choice.index.tolist() == [0, 2, 2, 0, 2, 2, 0]  # 1 is full, and its turn is the next one's
+
+
 def test_the_destination_term_avoids_incast():
     oracle = Oracle(np.array([[2, 2]]), RATES, LATENCY, np.zeros(4))
     pool = DecodePool(np.full(2, 1e12), np.zeros(2), np.zeros(2), np.array([3.0, 0.0]))

@@ -112,7 +112,7 @@ def test_old_readings_are_unknown_and_a_request_without_a_size_is_not_dropped():
     live = NetKVRouter([[1, 1]], RATES, max_age_s=10.0)
     live.observe_network(np.zeros(4), now_s=0.0)
     live.observe([0, 1], [0.0, 1e12], 0.0, 0.0, now_s=0.0)
-    assert live.route(0, 1e9, now_s=5.0) == 1  # 0 is full
+    assert {live.route(0, 1e9, now_s=now_s) for now_s in (5.0, 10.0, 10.0, 10.0)} == {1}  # 0 is full
     assert {live.route(0, 1e9, now_s=50.0) for _ in range(8)} == {0, 1}  # or was, 50 s ago
     assert live.route(0, np.nan, now_s=5.0) >= 0
 
@@ -140,6 +140,10 @@ def test_an_old_reading_of_the_network_is_as_good_as_none():
         live.observe([0, 1, 2], 1e12, 0.0, 0.0, now_s=50.0)
         chosen.append([live.route(0, 1e9, now_s=50.0) for _ in range(12)])
     assert chosen[0] == chosen[1] == chosen[2]
+    live = NetKVRouter([[0, 1, 3]], RATES, seed=3, max_age_s=10.0)  # one of ten seconds ago is not
+    live.observe_network([0.999, 0.0, 0.0, 0.999], now_s=40.0)
+    live.observe([0, 1, 2], 1e12, 0.0, 0.0, now_s=50.0)
+    assert live.route(0, 1e12, now_s=50.0) == 1
 
 
 @pytest.mark.parametrize(("running", "first"), [(0.0, {0}), (1.0, {0, 1})])

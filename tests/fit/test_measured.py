@@ -13,7 +13,7 @@ from dmodels.core.errors import InputError
 from dmodels.fit.calibration import calibration
 from dmodels.fit.hierarchy import NAMES
 from dmodels.fit.load_sweeps import load_sweeps
-from dmodels.fit.measured import Machine, read_any, rows_of
+from dmodels.fit.measured import Machine, published, read_any, rows_of
 from dmodels.fit.points import LENGTH_FRAC, to_points
 from dmodels.fit.predict import errors
 from dmodels.fit.refit import OwnCalibration, own_calibration, read_own, refit
@@ -45,6 +45,12 @@ def test_a_point_is_a_row_of_nominal_lengths_and_measured_load():
     assert (
         rows_of([replace(POINT, model="deepseek-ai/DeepSeek-V3")], Machine(gpu="h200", tp=8)).rows[0].precision == "fp8"
     )
+
+
+def test_a_model_is_published_in_the_precision_of_most_of_its_weights():
+    """Experts of four bits in gpt-oss, whose attention has sixteen; eight throughout in DeepSeek-V3."""
+    models = "gpt-oss-120b", "deepseek-v3", "llama-3.1-8b", "qwen3-30b-a3b"
+    assert list(map(published, models)) == ["fp4", "fp8", "bf16", "bf16"]
 
 
 @pytest.mark.parametrize(

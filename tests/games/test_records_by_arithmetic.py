@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from dmodels.core.flags import Flag
+from dmodels.core.flags import Flag, describe
 from dmodels.games.anarchy import AFFINE_ATOMIC, bounds
 from dmodels.games.placement import (
     PlacementGame,
@@ -20,8 +21,9 @@ from dmodels.games.placement import (
     price_of_anarchy,
     value_of_sharing,
 )
-from dmodels.games.placement.anarchy import random_placement
+from dmodels.games.placement.anarchy import PlacementPrice, random_placement
 from dmodels.games.placement.existence import approximate_equilibrium, pure_equilibrium
+from dmodels.games.placement.sharing import Sharing
 from dmodels.games.resource import PrefillQueue
 from tests.games.placement_brute import draw, rows, truth
 
@@ -85,6 +87,20 @@ def test_a_price_is_made_of_the_costs_beside_it(max_profiles, exact_variables, m
             assert p.exact or p.upper == pytest.approx(ratio(p.ceiling_s, p.optimum_bound_s))
         loose += p.optimum_bound_s < p.optimum_s * (1 - 1e-6)
     assert loose or exact_variables or max_profiles  # the bound by prices is not always the optimum
+
+
+def test_a_price_in_words():
+    """A point where the game was enumerated, else an interval; what is not known is said."""
+    price = PlacementPrice(1.25, 1.5, 1.0, 1.1, False, 1, 5.0, 4.0, 6.0, 4.0, 4.0, 2, np.int32(0))
+    assert str(price) == "price of anarchy 1.25 to 1.5" and str(price._replace(exact=True)) == "price of anarchy 1.25"
+    assert str(price._replace(exists=0)).startswith("no pure equilibrium exists")
+    unknown = price._replace(exists=-1, lower=math.nan, flags=np.int32(Flag.NOT_CONVERGED))
+    assert str(unknown) == f"price of anarchy nan to 1.5 ({describe(int(Flag.NOT_CONVERGED))})"
+    sharing = Sharing(20.0, SimpleNamespace(social_s=16.0), SimpleNamespace(social_s=12.0), 10.0, np.int32(0))
+    saved = "pooling saves 20.0 % of the cost of reads; central placement saves another 25.0 % (at most 37.5 %)"
+    assert str(sharing) == saved
+    nothing = Sharing(0.0, SimpleNamespace(social_s=0.0), SimpleNamespace(social_s=0.0), 0.0, np.int32(0))
+    assert (nothing.pooling_frac, nothing.coordination_frac) == (0.0, (0.0, 0.0))
 
 
 def test_the_nearest_that_play_passed_is_kept():

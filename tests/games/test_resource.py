@@ -175,9 +175,10 @@ def test_of_splits_that_nobody_can_tell_apart_the_middle_one_is_taken(budget):
 
 
 def test_trouble_has_a_flag_and_a_sentence():
-    tight = Game(Exponential(0.3), Alone(Exponential(0.5)), 3.0, prefill_worker_gpus=2.0, decode_worker_gpus=2.0)
+    tight = Game(Exponential(0.3), Alone(Exponential(0.5)), 3.0, prefill_worker_gpus=2.0, decode_worker_gpus=4.0)
     found = equilibrium(tight)
-    assert found.flags & Flag.INFEASIBLE and "does not hold one prefill worker" in explain(tight, found)[0]
+    said = "The budget of 3 GPUs does not hold one prefill worker of 2 and one decode worker of 4."
+    assert found.flags & Flag.INFEASIBLE and explain(tight, found) == [said]
     whole = integer_split(tight)
     assert whole.flags & Flag.INFEASIBLE and np.isinf(whole.value.cost) and np.isnan(whole.value.decode_gpus)
     wavy = Game(Logistic(6.0, 0.5), Alone(Logistic(6.0, 0.5)), 9.0)  # together they need 12

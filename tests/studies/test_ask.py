@@ -40,12 +40,36 @@ def test_an_inventory_names_the_gpus_and_margins_are_kept():
     assert found.best.gpus <= 3 and found.survives_loss
 
 
+def test_a_question_has_the_rate_and_the_prices_that_are_stated():
+    """By any name of a GPU; what is not stated is the workload's own, and the catalogue's."""
+    fixed, slo = Workload.fixed(1000.0, 200.0, 5.0), SLO(1.0, 0.05)
+    stated = {"rate_rps": 7.0, "prices_usd_per_hour": {"H100": 9.5}}
+    asked, plain = (question("llama-3.1-8b", "h100, l40s", fixed, slo, **given) for given in (stated, {}))
+    prices = lambda asked: {name: float(gpu.price_usd_per_hour) for name, gpu in asked.gpus.items()}
+    assert (asked.rate_rps, plain.rate_rps) == (7.0, 5.0) and asked.workload.input_tokens.tolist() == [1000.0]
+    assert prices(asked) == prices(plain) | {"h100_sxm": 9.5} != prices(plain)
+    assert (asked.architecture, asked.served_name) == ("llama", "meta-llama/Llama-3.1-8B-Instruct")
+
+
 def test_a_file_is_a_trace(tmp_path):
     file = tmp_path / "ours.csv"
     file.write_text("time_s,input_tokens,output_tokens\n" + "\n".join(f"{i},500,{50 + i}" for i in range(40)))
     found = dmodels.plan("llama-3.1-8b", "h100", file, ensure=False, **FEW)
     assert found.question.trace is not None and found.question.workload_name == "ours.csv"
     assert found.question.rate_rps == pytest.approx(40 / 39, rel=0.1)
+
+
+def test_traffic_has_the_name_that_it_came_with(monkeypatch):
+    monkeypatch.setattr("dmodels.studies.plan.solve.plan", lambda asked, ensure: asked)
+    asked = lambda workload, rate=None: dmodels.plan("llama-3.1-8b", "h100", workload, rate)
+    trace = dmodels.Trace("ours", np.arange(9.0), np.full(9, 500.0), np.full(9, 50.0))
+    fixed = Workload.fixed(1000.0, 200.0, 5.0)
+    found = [asked(one) for one in (trace, fixed, "azure-conv")] + [asked(("1 Ktoken", 200), "5 req/s")]
+    names = [one.workload_name for one in found]
+    assert names == ["ours", "workload", "azure-conv", "ISL 1000 / OSL 200"]
+    assert found[0].trace is trace and found[1].workload is fixed and not any(one.trace for one in found[1:])
+    same = found[3].workload
+    assert (same.input_tokens.tolist(), same.output_tokens.tolist(), float(same.rate_rps)) == ([1000], [200], 5.0)
 
 
 @pytest.mark.parametrize(

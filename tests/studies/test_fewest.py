@@ -111,6 +111,25 @@ def test_no_more_is_spent_than_there_is_and_never_what_was_spent_before():
     assert ensure.fewest(asked, (5, 9), cost) == free and ensure.fewest(asked, (5, 9), cost - 0.01) is None
 
 
+def test_of_a_split_decoders_are_saved_down_to_the_fewest_that_keep_up():
+    """Two prefill workers more spare one decoder, which costs five times as much: 1 + 3 at 16 USD/h, 3 + 2 at 13, and
+    5 + 1 at 10."""
+    assert ensure.fewest(trial((1, 3), (9, 9), (1.0, 5.0), in_turn=True), (1, 3)) == (5, 1)
+    assert ensure.fewest(trial((5, 5), (5, 9), (1.0, 1.0), in_turn=True), (5, 1)) == (5, 1)
+    for pools in ((9, 2), (2, 9)):  # fewer than what keeps up for ever are none
+        assert ensure.fewest(trial((3, 3), pools, (1.0, 1.0), in_turn=True, least=(3, 3)), (1, 1)) is None
+        assert ensure.fewest(trial((3, 3), pools, (1.0, 1.0), in_turn=False, least=(3, 3)), (1, 1)) is None
+
+
+@pytest.mark.parametrize("first, second", [(64, 40), (100, 7), (33, 90)])
+def test_of_a_large_split_prefill_workers_are_tried_a_sixteenth_apart(first, second):
+    """So that it costs at most a sixteenth of them more than the cheapest pair, which has all that spare a decoder."""
+    asked = trial((first, second), (400, 400), (1.0, 5.0), in_turn=True)
+    found, known = ensure.fewest(asked, (first, second)), Known(asked, (first, second))
+    best = min(asked.cost(p) for p in itertools.product(range(first, 400), range(1, second + 1)) if known.holds(p))
+    assert known.holds(found) and best <= asked.cost(found) <= best + first / 16 + 1
+
+
 days = st.lists(st.lists(counts, min_size=2, max_size=2), min_size=1, max_size=5)
 
 

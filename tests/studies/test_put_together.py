@@ -155,6 +155,16 @@ def test_a_transfer_study_hands_its_scenario_on(monkeypatch):
         assert row.gap_s == pytest.approx(late) and row.ratio == pytest.approx(2.5) and row.loses
 
 
+def test_a_context_may_fill_an_instance_and_not_be_larger():
+    """Of several the longest counts: 1,000 tokens of 64 bytes."""
+    asked = SimpleNamespace(simulation=SimpleNamespace(contexts=[1000.0, 10.0]))
+    asked.pools = SimpleNamespace(kv_memory=64_000.0)
+    assert answer._too_long(asked, 64.0) == []
+    asked.pools.kv_memory = 63_999.0
+    (told,) = answer._too_long(asked, 64.0)
+    assert told == "a context of 1000 tokens needs 6.4e+04 B of KV memory; an instance has 6.4e+04 B"
+
+
 @pytest.fixture(scope="module")
 def pooled():
     """A price, compressors, unequal headroom."""

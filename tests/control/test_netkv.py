@@ -175,6 +175,14 @@ def test_decisions_side_by_side_take_turns_in_their_order():
     pool = DecodePool(np.array([1e12, 0.0, 1e12]), np.zeros(3), np.zeros(3))
     choice = choose(RoutingPolicy.ROUND_ROBIN, oracle, np.zeros(7, int), np.full(7, 1e9), 0.0, pool)
     assert choice.index.tolist() == [0, 2, 2, 0, 2, 2, 0]  # 1 is full, and its turn is the next one's
+    assert choice.cost.tolist() == [0.0] * 7  # nothing is compared
+
+
+def test_a_cluster_may_have_one_tier():
+    oracle = Oracle(np.zeros((1, 2), int), RATES[2:3], np.zeros(1), np.zeros(1))
+    pool = DecodePool(np.full(2, 1e12), np.array([0.0, 0.0]), np.array([9.0, 3.0]))
+    choice, _, flying = dispatch(RoutingPolicy.NETKV_FULL, oracle, np.zeros(3, int), np.full(3, 1e9), 0.0, pool)
+    assert choice.index.tolist() == [1, 1, 1] and flying.tolist() == [[3.0]]
 
 
 def test_the_destination_term_avoids_incast():

@@ -80,6 +80,18 @@ def test_outputs_asked_for_come_with_their_flags():
         sweep(area, outputs=("aera",), **SIDES)
 
 
+def test_outputs_of_several_numbers_have_an_axis_of_their_own(tmp_path):
+    several = lambda x, y: {"part": x * jnp.array([1.0, 2.0, 3.0]) + y, "whole": x + y}
+    x, y = np.array([1.0, 2.0, 5.0]), np.array([0.0, 10.0])
+    expected = x[:, None, None] * np.array([1.0, 2.0, 3.0]) + y[:, None]
+    for out in (None, tmp_path / "several.nc"):
+        found = sweep(several, out=out, x=grid(x), y=grid(y))
+        assert found.part.dims == ("x", "y", "part_0") and found.part.values.tolist() == expected.tolist()
+        assert found.whole.values.tolist() == (x[:, None] + y).tolist()
+    with pytest.raises(InputError, match=r"x 3 x y 2 points with 3 outputs holds"):  # 3 + 1 numbers and a flag
+        sweep(several, memory_bytes=6 * (4 * 8 + 4) - 1, x=grid(x), y=grid(y))
+
+
 @pytest.mark.parametrize("rows", [1, 7, 1000, 5000])
 def test_a_table_is_every_point_in_order_in_parts(rows):
     found = sweep(area, **SIDES)

@@ -113,8 +113,17 @@ def test_at_a_bound_the_best_stays_and_its_value_moves():
     for p, end in ((2.0, 1.0), (-2.0, -1.0)):
         found = minimize(square, [-1.0], [1.0], p)
         dx, dv = derivative(square, found, [-1.0], [1.0], p)
-        assert float(found.value["x"][0]) == pytest.approx(end)
+        assert float(found.value["x"][0]) == pytest.approx(end) and len(found.value["spread"]) == 16  # starts
         assert float(np.squeeze(dx)) == 0.0 and float(dv) == pytest.approx(2 * (p - end))
+
+
+def test_a_best_point_among_equals_has_no_derivative_though_its_value_has():
+    """A straight valley, all along which x + y = p."""
+    valley = lambda x, p: (x[0] + x[1] - p["sum"]) ** 2 + p["height"]
+    bounds, given = ([0.0, 0.0], [1.0, 1.0]), {"sum": 1.0, "height": np.array(3.0)}
+    dx, dv = derivative(valley, minimize(valley, *bounds, given, starts=2), *bounds, given)
+    assert all(dx[name].shape == (2,) and np.isnan(dx[name]).all() for name in given)
+    assert float(dv["sum"]) == pytest.approx(0.0, abs=1e-6) and float(dv["height"]) == 1.0
 
 
 def test_a_constraint_is_kept_or_the_answer_says_so_and_every_round_counts():

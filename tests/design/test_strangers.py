@@ -201,6 +201,7 @@ def test_some_blocks_by_threads_and_all_by_a_cluster_in_this_process():
         sent, told, most, submit = [], [], [0], client.submit
 
         def counted(function, program, group, **options):
+            assert options == {"pure": False, "retries": 3}  # a lost worker's groups are evaluated elsewhere
             sent.append(group)
             most[0] = max(most[0], len(sent) - len(told) // 2)
             return submit(function, program, group, **options)

@@ -23,6 +23,7 @@ from dmodels.design.files import tables
 from dmodels.design.formula import check_names, kept, named, nested
 from dmodels.design.optimize import minimize
 from dmodels.design.pareto import pareto_mask
+from dmodels.design.program import _block_shape
 from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto, take
 from dmodels.design.sensitivity import elasticities
 from tests.design.test_strangers import formulas
@@ -184,6 +185,15 @@ def test_a_block_is_wide_where_an_accelerator_would_wait(monkeypatch):
     for there, most in (([], 2**15), (["gpu"], 2**21)):
         monkeypatch.setattr(space, "accelerators", lambda there=there: there)
         assert points() == most and points(points=2**12) == 2**12
+
+
+@pytest.mark.parametrize("down", [1, 3, 10, 300, 5000, 33_000])
+@pytest.mark.parametrize("across", [2, 5, 17, 33, 130, 1000, 100_000])
+def test_blocks_of_a_large_space_hold_what_they_may_and_evaluate_little_in_vain(down, across):
+    rows, columns = _block_shape(down, across, 2**15)
+    assert rows * columns <= 2**15
+    if down * across > 2**15:
+        assert -(-down // rows) * rows * (-(-across // columns) * columns) <= 3 * down * across
 
 
 @pytest.mark.parametrize("process", [0, 1])

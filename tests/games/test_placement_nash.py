@@ -154,6 +154,8 @@ def test_profiles_of_large_games_are_not_counted_one_by_one():
     assert profiles_count(three) == np.inf
     one_slot = PlacementGame(np.ones((2, 1000)), [1.0], [1.0], complete(2, 1.0), 5.0)
     assert profiles_count(one_slot) == 1001**2
+    nearly_all = lambda m: PlacementGame(np.ones((1, m)), [1.0], [m - 1.0], [[0.0]], 5.0)  # what is left out is chosen
+    assert profiles_count(nearly_all(40)) == 2.0**40 - 1 and profiles_count(nearly_all(60)) == np.inf
 
 
 def test_a_game_that_is_too_large_is_refused_with_its_size():

@@ -5,7 +5,7 @@ gives the derivative of every row by its efficiencies (one forward derivative pe
 normal equations are assembled from that: summed over rows that feel the same effects, then spread over those. The
 robust loss is reweighted at every step (iteratively reweighted least squares), and a step is taken only if it lowers
 the loss. Where it was refused, the normal equations there hold the next steps besides Levenberg's damping: a row
-beyond the knee of its load is fifty times as steep as before it, and damping of all effects alike would end the search
+beyond the knee of its load is many times as steep as before it, and damping of all effects alike would end the search
 at the knee. The whole search is one program: rows go to the device once, and what was found comes back once.
 
 optimistix finds the same optimum by the dense Jacobian of all effects, 16 times slower on 40 rows

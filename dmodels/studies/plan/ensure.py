@@ -96,9 +96,9 @@ class Verdict:
         if not own.arrival_s.size:
             return True
         counts = own.arrival_s >= self.from_s
-        asked, answers = counts.sum(), (counts & (own.output_tokens > 1)).sum()
+        asked, answers = (max(some.sum(), 1) for some in (counts, counts & (own.output_tokens > 1)))
         least = {"TTFT": asked, "TPOT": answers, "E2E": asked}  # of each metric, that has a value in the end
-        lost = {name: max(n, 1) - math.floor(max(n - 1, 0) * float(slo.percentile)) for name, n in least.items()}
+        lost = {name: n - math.floor((n - 1) * float(slo.percentile)) for name, n in least.items()}
 
         def give_up(seen: Served) -> bool:
             late = values(self.counted(seen), slo)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -40,58 +40,158 @@ def power_of_two(count: int) -> int:
 def power(base: Real, exponent: Real) -> Real:
     """base ** exponent for base >= 0, as XLA computes many at a time: its own takes them one by one, at four times the
     cost. 0 ** 0 is 1."""
-    return jnp.exp(exponent * log(jnp.maximum(base, 1e-300)))
+    return exp(exponent * log(jnp.maximum(base, 1e-300)))
 
 
-#: ln(1 + f)/f for f from sqrt(1/2) - 1 to sqrt(2) - 1, to 2e-15: coefficients from the highest power on.
+@jax.custom_jvp
+def exp(x: Real) -> Real:
+    """e^x, to 4e-16 of itself, of x from -708 to 709, and beyond these as there: on a CPU in half of XLA's time."""
+    return _by_bits(jnp.asarray(x), _exp, lambda x: jnp.exp(jnp.clip(x, *_EXPONENTS)))
+
+
+@exp.defjvp
+def _(given: tuple[Real], tangents: tuple[Real]) -> tuple[Real, Real]:
+    found = exp(*given)
+    return found, tangents[0] * jnp.where(jnp.abs(given[0]) < 709.0, found, 0.0)
+
+
+@jax.custom_jvp
+def expm1(x: Real) -> Real:
+    """e^x - 1, as `exp` computes it: to 1e-15 of itself near 0 as well."""
+    return _by_bits(jnp.asarray(x), _expm1, lambda x: jnp.expm1(jnp.clip(x, *_EXPONENTS)))
+
+
+@expm1.defjvp
+def _(given: tuple[Real], tangents: tuple[Real]) -> tuple[Real, Real]:
+    return expm1(*given), tangents[0] * exp(*given)
+
+
+#: ln(1 + f)/f for f from sqrt(1/2) - 1 to sqrt(2) - 1, to 2e-15: coefficients from the constant on.
 _LOG_SERIES = np.polynomial.Chebyshev.interpolate(lambda f: np.log1p(f) / f, 21, [-0.2929, 0.4143])
-_LOG_COEFFICIENTS = _LOG_SERIES.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist()
+_LOG_COEFFICIENTS = _LOG_SERIES.convert(kind=np.polynomial.Polynomial).coef.tolist()
 
 
 @jax.custom_jvp
 def log(x: Real) -> Real:
-    """ln x of x > 0, to 3e-15: of many at a time on a CPU, where XLA takes them one by one at three times the cost.
+    """ln x of x > 0, to 3e-15: of many at a time on a CPU, where XLA takes them one by one at five times the cost.
 
     A polynomial, without a quotient, at which XLA would part what else it computes in one go.
     """
-    x = jnp.asarray(x)
-    return jax.lax.platform_dependent(x, cpu=_log, default=jnp.log) if x.dtype == np.float64 else jnp.log(x)
+    return _by_bits(jnp.asarray(x), _log, jnp.log)
 
 
 log.defjvp(lambda given, tangents: (log(*given), tangents[0] / given[0]))
 
 
-def _log(x: Real) -> Real:
-    """By the bits of a number 2^k (1 + f)."""
+@jax.custom_jvp
+def log1p(x: Real) -> Real:
+    """ln(1 + x) of x > -1, as `log` computes it: to 3e-15 of itself near 0 as well."""
+    return _by_bits(jnp.asarray(x), lambda x: _log(1.0 + x, x), jnp.log1p)
+
+
+log1p.defjvp(lambda given, tangents: (log1p(*given), tangents[0] / (1.0 + given[0])))
+
+
+@jax.custom_jvp
+def cube_root(x: Real) -> Real:
+    """x^(1/3) of x = 0 or x > 1e-300, to 1e-15: of many at a time on a CPU, at a fifth of the cost of a power."""
+    return _by_bits(jnp.asarray(x), _cube_root, jnp.cbrt)
+
+
+@cube_root.defjvp
+def _(given: tuple[Real], tangents: tuple[Real]) -> tuple[Real, Real]:
+    root = cube_root(*given)
+    return root, tangents[0] * root / (3.0 * jnp.maximum(given[0], 1e-300))
+
+
+def _by_bits(x: jax.Array, ours: Callable[[Real], Real], otherwise: Callable[[Real], Real]) -> Real:
+    """By the bits of float64 numbers on a CPU; what JAX has for others, and elsewhere."""
+    return jax.lax.platform_dependent(x, cpu=ours, default=otherwise) if x.dtype == np.float64 else otherwise(x)
+
+
+def _log(x: Real, over_one: Real | None = None) -> Real:
+    """By the bits of a number 2^k (1 + f); `over_one` is f where k = 0, if it is known with more digits than x has."""
     bits = jax.lax.bitcast_convert_type(x, jnp.int64)
     k = (bits - np.float64(0.5**0.5).view(np.int64)) >> 52
     f = jax.lax.bitcast_convert_type(bits - (k << 52), jnp.float64) - 1.0
-    series: Any = 0.0
-    for coefficient in _LOG_COEFFICIENTS:
-        series = series * f + coefficient
-    return jnp.where(x < jnp.inf, k.astype(jnp.float64) * math.log(2.0) + f * series, x)  # infinite, or not a number
+    f = f if over_one is None else jnp.where(k == 0, over_one, f)
+    found = k.astype(jnp.float64) * math.log(2.0) + f * _polynomial(f, _LOG_COEFFICIENTS)
+    return jnp.where(x < jnp.inf, found, x)  # infinite, or not a number
 
 
-#: Wichura's polynomials (AS 241, 1988), highest powers first, each coefficient near the median and in the tails.
+#: Beyond these float64 has no e^x.
+_EXPONENTS = -708.0, 709.0
+#: ln 2 in two parts, of which whole multiples of the first are exact.
+_LN2, _LN2_REST = 0.6931471803691238, 1.9082149292705877e-10
+#: Among these numbers float64 has the whole ones only: added to another it rounds that, and its last bits tell to what.
+_WHOLE = 1.5 * 2.0**52
+_EXP_SERIES = [1.0 / math.factorial(k) for k in range(13)]
+
+
+def _exp(x: Real) -> Real:
+    """2^n e^r."""
+    two_to_n, r = _powers_of_two(x)
+    return two_to_n * _polynomial(r, _EXP_SERIES)
+
+
+def _expm1(x: Real) -> Real:
+    """2^n (e^r - 1) + 2^n - 1: near 0 n = 0, and nothing is lost."""
+    two_to_n, r = _powers_of_two(x)
+    return two_to_n * (r * _polynomial(r, _EXP_SERIES[1:])) + (two_to_n - 1.0)
+
+
+def _powers_of_two(x: Real) -> tuple[Real, Real]:
+    """2^n with the whole n nearest to x/ln 2, and the rest r of x = n ln 2 + r."""
+    x = jnp.clip(x, *_EXPONENTS)
+    n = jax.lax.bitcast_convert_type(x * (1.0 / math.log(2.0)) + _WHOLE, jnp.int64) - np.float64(_WHOLE).view(np.int64)
+    r = x - n.astype(jnp.float64) * _LN2 - n.astype(jnp.float64) * _LN2_REST
+    return jax.lax.bitcast_convert_type((n + 1023) << 52, jnp.float64), r
+
+
+#: The bits of 1, as a number: those of x^(-1/3) are four thirds of them less a third of those of x, to 4 %.
+_BITS_OF_ONE = float(np.float64(1.0).view(np.int64))
+
+
+def _cube_root(x: Real) -> Real:
+    """x y^2 with y = x^(-1/3): from its bits, bettered twice by the series of (1 - e)^(-1/3), e = 1 - x y^3."""
+    bits = jax.lax.bitcast_convert_type(x, jnp.int64).astype(jnp.float64)
+    y = jax.lax.bitcast_convert_type((4.0 / 3.0 * _BITS_OF_ONE - bits * (1.0 / 3.0)).astype(jnp.int64), jnp.float64)
+    for _ in range(2):
+        e = 1.0 - x * y * y * y
+        y *= 1.0 + e * (1.0 / 3.0 + e * (2.0 / 9.0 + e * (14.0 / 81.0 + e * (35.0 / 243.0))))
+    return jnp.where(x < jnp.inf, x * y * y, x)
+
+
+def _polynomial(x: Real, coefficients: Sequence[Any]) -> Real:
+    """Of these coefficients from the constant on: neighbours in pairs (Estrin), so that few wait for each other."""
+    terms: Sequence[Any] = coefficients
+    while len(terms) > 1:
+        pairs = [low + high * x for low, high in zip(terms[::2], terms[1::2], strict=False)]
+        terms = [*pairs, *terms[2 * len(pairs) :]]
+        x = x * x
+    return terms[0]
+
+
+#: Wichura's polynomials (AS 241, 1988), lowest powers first, each coefficient near the median and in the tails.
 _NUMERATOR = (
-    (2509.08092873012267, 7.74545014278341408e-4),
-    (33430.5755835881281, 0.0227238449892691846),
-    (67265.7709270087009, 0.241780725177450612),
-    (45921.9539315498715, 1.27045825245236838),
-    (13731.6937655094611, 3.64784832476320460),
-    (1971.59095030655144, 5.76949722146069141),
-    (133.141667891784377, 4.63033784615654530),
     (3.38713287279636661, 1.42343711074968358),
+    (133.141667891784377, 4.63033784615654530),
+    (1971.59095030655144, 5.76949722146069141),
+    (13731.6937655094611, 3.64784832476320460),
+    (45921.9539315498715, 1.27045825245236838),
+    (67265.7709270087009, 0.241780725177450612),
+    (33430.5755835881281, 0.0227238449892691846),
+    (2509.08092873012267, 7.74545014278341408e-4),
 )
 _DENOMINATOR = (
-    (5226.49527885285456, 1.05075007164441684e-9),
-    (28729.0857357219427, 5.47593808499534495e-4),
-    (39307.8958000927106, 0.0151986665636164572),
-    (21213.7943015865959, 0.148103976427480075),
-    (5394.19602142475111, 0.689767334985100005),
-    (687.187007492057908, 1.67638483018380385),
-    (42.3133307016009113, 2.05319162663775882),
     (1.0, 1.0),
+    (42.3133307016009113, 2.05319162663775882),
+    (687.187007492057908, 1.67638483018380385),
+    (5394.19602142475111, 0.689767334985100005),
+    (21213.7943015865959, 0.148103976427480075),
+    (39307.8958000927106, 0.0151986665636164572),
+    (28729.0857357219427, 5.47593808499534495e-4),
+    (5226.49527885285456, 1.05075007164441684e-9),
 )
 
 
@@ -101,11 +201,41 @@ def normal_quantile(level: Real) -> Real:
     off = level - 0.5
     near = jnp.abs(off) <= 0.425
     z = jnp.where(near, 0.180625 - off**2, jnp.sqrt(-log(jnp.minimum(level, 1.0 - level))) - 1.6)
-    above: Any = 0.0
-    below: Any = 0.0
-    for over, under in zip(_NUMERATOR, _DENOMINATOR, strict=True):
-        above, below = above * z + jnp.where(near, *over), below * z + jnp.where(near, *under)
+    above, below = (_polynomial(z, [jnp.where(near, *each) for each in one]) for one in (_NUMERATOR, _DENOMINATOR))
     return jnp.where(near, off, jnp.sign(off)) * above / below
+
+
+#: (1 - u M) (1 + u^2) with Mills' ratio M of a normal deviation u from 0 to 40, as a polynomial in (u - 4)/(u + 4) that
+#: was fitted in 60 digits; lowest powers first.
+_LOSS = (
+    0.9076379618773186,
+    0.27668067797659579,
+    -0.284789405655008709,
+    0.0394685227212685646,
+    0.211537299961721353,
+    -0.27471508313445564,
+    0.173724474830112385,
+    -0.0502782838088742315,
+    -0.00755943911717450994,
+    0.0103039962310865988,
+    -0.000778504609853747755,
+    -0.00172814893493475233,
+    0.000267064007852510054,
+    0.000322453938757592004,
+    -0.0000403321158812908363,
+    -0.0000627232096931882579,
+    -9.1131667832716415e-7,
+    8.61276224239411678e-6,
+    1.81667922580497123e-6,
+)
+
+
+def normal_loss(u: Real) -> Real:
+    """E[max(Z - u, 0)] of a normal deviation Z, to 1e-12 of itself up to u = 40: phi(u) - u (1 - Phi(u)) loses its
+    digits from 5 on, and takes ten times as long."""
+    far = jnp.minimum(jnp.abs(u), 40.0)
+    density = jnp.exp(-0.5 * far**2) * (1.0 / math.sqrt(2.0 * math.pi))
+    return density * _polynomial((far - 4.0) / (far + 4.0), _LOSS) / (1.0 + far**2) + jnp.maximum(-u, 0.0)
 
 
 def one_by_one(function: Callable[..., Any], *leading: Real) -> Any:

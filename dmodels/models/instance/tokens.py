@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from dmodels.core.numerics import one_by_one, power, safe_divide, summed
+from dmodels.core.numerics import exp, expm1, log, one_by_one, safe_divide, summed
 from dmodels.core.records import Real
 
 from ..queueing import SharedSteps, capped_mean_s, stalled_tpot_s
@@ -58,21 +59,27 @@ def _running(steps: Roofline | StepTable, requests: Requests, batch: Batch, slot
     return _Running(shared_s, full_s, worst_s, per_mate, seen, (crowd - seen) / 3.0, free)
 
 
-def _lasting(steps: SharedSteps, over: Real, gaps: Real, free: Real) -> tuple[Real, Real]:
+def _lasting(steps: SharedSteps, over: Real, free: Real) -> Callable[[Real], tuple[Real, Real]]:
     """Where prompts share steps, what its own step was longer than the mean goes on in the next ones of an answer.
 
-    (seconds of that after `gaps` steps, the variance of all stalls by then)
+    By the gaps of the answer: seconds of that by its end, and the variance of all stalls by then. A function, so that
+    what is the same for all answers is worked out once.
     """
     r = steps.carried
-    left = power(r, gaps)
-    faded = 1.0 - left
-    fading = 2.0 * r / (1.0 - r) * faded - r**2 / (1.0 - r**2) * (1.0 - left**2)
-    varied = steps.sum_variance_s2 * jnp.maximum(gaps - fading, 0.0)
-    varied += steps.shared_variance_s2 * (r / (1.0 - r) * faded) ** 2
-    # who comes in the steps that its own one lengthens is chance as well
-    met = jnp.maximum(faded * (1.0 + r * left) - 2.0 * (1.0 - r) * gaps * left, 0.0)
-    varied += free * steps.drawn_s * jnp.maximum(over, 0.0) / (1.0 - r) ** 3 * met
-    return r / (1.0 - r) * over * faded, varied
+    rate, onward, onward_twice = log(jnp.maximum(r, 1e-300)), r / (1.0 - r), r**2 / (1.0 - r**2)
+    begun, drawn = onward * over, free * steps.drawn_s * jnp.maximum(over, 0.0) / (1.0 - r) ** 3
+
+    def after(gaps: Real) -> tuple[Real, Real]:
+        left = exp(gaps * rate)  # r^gaps
+        faded = 1.0 - left
+        fading = 2.0 * onward * faded - onward_twice * (1.0 - left**2)
+        varied = steps.sum_variance_s2 * jnp.maximum(gaps - fading, 0.0)
+        varied += steps.shared_variance_s2 * (onward * faded) ** 2
+        # who comes in the steps that its own one lengthens is chance as well
+        met = jnp.maximum(faded * (1.0 + r * left) - 2.0 * (1.0 - r) * gaps * left, 0.0)
+        return begun * faded, varied + drawn * met
+
+    return after
 
 
 class _Stalls(NamedTuple):
@@ -97,20 +104,23 @@ def _stalls(requests: Requests, batch: Batch, prompts: Prompts, joint: Joint, me
     over, carried = joint.one_s + joint.steps.shared_s - mean_step, joint.steps.carried
     before = mixed(joint.there, jnp.maximum(carried / (1.0 - carried) * over, 0.0), backlog)
     held = safe_divide(2.0 * met.free * (1.0 - batch.inertia), batch.inertia * batch.busy, 0.0)
-    mean_gaps = requests.gap_tokens @ GAP_WEIGHTS
+    lasting = _lasting(joint.steps, over, met.free)
+    ends = safe_divide(1.0, requests.decode_steps, 1.0)
+    lifetime = batch.inertia / (requests.gap_tokens @ GAP_WEIGHTS)
+    per_stall, noise = batch.extra * prompts.square * begets**2, (batch.busy * begets) ** 2 * answered_variance
 
     def of(gaps: Real) -> tuple[Real, Real, Real]:
         mean = batch.busy * mean_step * gaps + backlog
-        variance = batch.extra * prompts.square * begets**2 * mean + (batch.busy * begets) ** 2 * answered_variance
-        longer, varied = _lasting(joint.steps, over, gaps, met.free)
+        variance = per_stall * mean + noise
+        longer, varied = lasting(gaps)
         mean = mixed(joint.there, jnp.maximum((mean_step - batch.alone) * gaps + longer, 0.0), mean)
         variance = mixed(joint.there, varied, variance)
         # The other slots' prompts come before the first token, and again as often as their answers end in its life.
-        others = (slots - 1.0) * batch.extra * (1.0 + gaps * safe_divide(1.0, requests.decode_steps, 1.0))
+        others = (slots - 1.0) * batch.extra * (1.0 + gaps * ends)
         few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)
         # The prompts that come in its life hold it up, and crowd it too, for as long as they are there.
-        lifetimes = batch.inertia * gaps / mean_gaps
-        variance *= 1.0 + held * (1.0 + safe_divide(jnp.expm1(-lifetimes), lifetimes, -1.0))
+        lifetimes = lifetime * gaps
+        variance *= 1.0 + held * (1.0 + safe_divide(expm1(-lifetimes), lifetimes, -1.0))
         return few * mean, few**2 * variance, few
 
     mean, variance, few = one_by_one(of, requests.gap_tokens)
@@ -133,11 +143,12 @@ def tokens_of(
     crowded = batch.begets * crowd_s  # more prompts come in longer steps
     mean_gaps = requests.gap_tokens @ GAP_WEIGHTS
     most_s = jnp.maximum(met.full_s - met.shared_s, 0.0)
+    dying = batch.inertia / (3.0 * mean_gaps)
 
     def held(gaps: Real, share: Real, mean: Real, variance: Real, few: Real) -> tuple[Any, tuple[Real, Real]]:
         """However long the prompts, a token waits for one step, and that takes no more than a full budget of them."""
         # Over its life the crowd's deviations average out, by 1/(1 + a/3) of their variance if they die out a times.
-        crowding = (gaps * crowded) ** 2 / (1.0 + batch.inertia * gaps / (3.0 * mean_gaps))
+        crowding = (gaps * crowded) ** 2 / (1.0 + dying * gaps)
         own, most = few * (each_s - met.shared_s) * gaps, most_s * gaps
         whole = own + few * stalls.before
         least = jnp.maximum(capped_mean_s(whole, variance, most), jnp.minimum(own, most))

@@ -27,9 +27,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.stats import norm
 
-from dmodels.core.numerics import log, normal_quantile, power, safe_divide
+from dmodels.core.numerics import exp, log, log1p, normal_loss, normal_quantile, power, safe_divide
 from dmodels.core.records import Real, jit
 
 from .stalls import gamma_quantiles
@@ -154,9 +153,9 @@ def _limit(most: Real, came: Real, square: Real) -> _Limit:
     deviation = jnp.sqrt(jnp.maximum(came * square, 1e-300))
     u = jnp.minimum(drift / deviation, 30.0)
     near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
-    left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), norm.pdf(u) - u * norm.sf(u))
+    left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), normal_loss(u))
     # E[exp(eta (N - B))] = 1, which is eta/2 + ln sinhc(eta/2) = ln(B/E[N]), to 2 %
-    eta = 6.0 * (jnp.sqrt(1.0 + 2.0 / 3.0 * jnp.log1p(drift / (came + 1e-300))) - 1.0)
+    eta = 6.0 * (jnp.sqrt(1.0 + 2.0 / 3.0 * log1p(drift / (came + 1e-300))) - 1.0)
     # of M/D/1 a busy step leaves some with the chance 1 - (e - 1) u near saturation
     return _Limit(
         most, jnp.exp(-2.0 * (math.e - 1.0) * u), left * deviation, jnp.maximum(square / eta, left * deviation)
@@ -185,7 +184,7 @@ def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
     """Chance of no arrival in a step of gamma distributed length."""
     wide = x * variance_s2 / step_s
     grown = 1.0 + jnp.maximum(wide, 1e-6)
-    return jnp.exp(-x * step_s * jnp.where(wide > 1e-6, log(grown) / (grown - 1.0), 1.0))
+    return exp(-x * step_s * jnp.where(wide > 1e-6, log(grown) / (grown - 1.0), 1.0))
 
 
 def met_quantiles(steps: SharedSteps) -> Callable[[Real], Real]:

@@ -163,7 +163,7 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
 
     u = jax.lax.fori_loop(0, 8, newton, jnp.where(curve >= 0, 0.0, gap))
     beyond = below > target
-    tail = theta * log(jnp.where(beyond, below / target, 1.0))
+    tail = theta * log(jnp.where(beyond, below, 1.0) / jnp.where(beyond, target, 1.0))
     answer = jnp.where(beyond, edges_s[..., -1] + tail, start + u)
     return jnp.where(finite, answer, jnp.inf)
 

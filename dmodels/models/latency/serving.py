@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.numerics import normal_loss
 from dmodels.core.records import Real
 from dmodels.models.memory import VLLM, EngineMemory, kv_bytes, residents_of_length
 
@@ -205,8 +206,7 @@ def _slot_wait(requests: Real, slots: Real, ranks: Real, e: Efficiency) -> Real:
     variance = e.dispatch_spread**2 * (1.0 - 1.0 / ranks)
     deviation = jnp.sqrt(variance * jnp.maximum(requests, 0.0) + 1e-12)
     excess = (requests + variance - slots) / deviation
-    density = jnp.exp(-0.5 * jnp.minimum(excess**2, 1400.0)) / (2.0 * jnp.pi) ** 0.5
-    return deviation * (excess * jax.scipy.special.ndtr(excess) + density) / slots
+    return deviation * normal_loss(-excess) / slots
 
 
 def _steps(

@@ -8,12 +8,14 @@ points (`dmodels.fit.silicon`); the defaults are about the calibration's values 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.numerics import log, power
 from dmodels.core.records import Real, Record, quantity
 from dmodels.models.memory import FAST_LINK
 
@@ -268,7 +270,7 @@ def tokens_per_step(draft_tokens: Real, acceptance_frac: Real) -> Real:
     2.533
     """
     a = jnp.minimum(acceptance_frac, 1.0 - 1e-9)
-    return (1.0 - a ** (draft_tokens + 1.0)) / (1.0 - a)
+    return (1.0 - power(a, draft_tokens + 1.0)) / (1.0 - a)
 
 
 def _links(gpu: GPU, e: Efficiency) -> tuple[tuple[Real, Real], tuple[Real, Real]]:
@@ -304,7 +306,7 @@ def _all_reduce(model: Model, gpu: GPU, parallel: Parallel, rank_tokens: Real, e
     to_far = terms.all_reduce_bytes(model.hidden_size, rank_tokens, tp / inside) / inside
     reduces = model.n_layers * jnp.where(parallel.dp > 1, 1.0, 2.0)
     least, sent_s = to_near / near + to_far / far, to_near / near_reached + to_far / far_reached
-    hops_s = 1e-6 * (jnp.log2(tp / nodes) * e.hop_us + jnp.log2(nodes) * e.node_hop_us)
+    hops_s = 1e-6 / math.log(2.0) * (log(tp / nodes) * e.hop_us + log(nodes) * e.node_hop_us)
     return Part(reduces * (sent_s + hops_s), reduces * (to_near + to_far), 0.0, reduces * least)
 
 
@@ -337,5 +339,5 @@ def _smooth_max(a: Real, b: Real) -> Real:
     The overlap of memory and compute is never perfect; a sharp maximum would also stop gradients.
     """
     top = jnp.maximum(jnp.maximum(a, b), 1e-30)
-    # at least 1, or 0/0 in the gradient at 0; two square roots, because a power costs ten times as much
-    return top * jnp.sqrt(jnp.sqrt(jnp.maximum((a / top) ** 4 + (b / top) ** 4, 1.0)))
+    # two square roots, because a power costs ten times as much
+    return top * jnp.sqrt(jnp.sqrt(1.0 + (jnp.minimum(a, b) / top) ** 4))

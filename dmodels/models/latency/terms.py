@@ -14,7 +14,7 @@ from jax.scipy.special import gammaln
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import power, safe_divide
 from dmodels.core.records import Real
 from dmodels.models.memory import kv_bytes, mla_layer_bytes, state_bytes
 
@@ -40,7 +40,7 @@ def expert_hit_frac(model: Model, tokens: Real, spread_frac: Real = 1.0) -> Real
     0.3983
     """
     missed = 1.0 - jnp.minimum(safe_divide(model.n_active_experts, model.n_experts, 0.0), 1.0 - 1e-9)
-    return 1.0 - missed ** (jnp.minimum(tokens, 1.0) + jnp.maximum(tokens - 1.0, 0.0) * spread_frac)
+    return 1.0 - power(missed, jnp.minimum(tokens, 1.0) + jnp.maximum(tokens - 1.0, 0.0) * spread_frac)
 
 
 def kv_read_bytes(model: Model, context_tokens: Real, tp: Real = 1.0) -> Real:
@@ -170,7 +170,7 @@ def expert_exchange_bytes(
     away = jnp.maximum(ranks - domain_gpus, 0.0) / jnp.maximum(ranks - 1.0, 1.0)  # of the other GPUs
     copies = jnp.minimum(model.n_active_experts, parallel.ep) * (1.0 - 1.0 / ranks)
     eligible = _domains_of_groups(model, domains)
-    others = (1.0 - 1.0 / domains) * eligible * (1.0 - (1.0 - 1.0 / eligible) ** model.n_active_experts)
+    others = (1.0 - 1.0 / domains) * eligible * (1.0 - power(1.0 - 1.0 / eligible, model.n_active_experts))
     each = 3.0 * model.hidden_size / ranks
     near = each * copies * (decode_tokens * (1.0 - away) + prompt_tokens)
     return Exchange(near, each * (copies * away * decode_tokens + others * prompt_tokens))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import NormalDist
 
 import jax.numpy as jnp
@@ -83,7 +84,9 @@ def operate(
     crowding = 1.5 * safe_divide(mean_step, batch.alone, 1.0) * tokens.crowd_s
     stalls_at = gamma_quantiles(tokens.stalled_s, tokens.stalled_variance)
 
-    def itself(begins: Real, normal: Real, prompt_tokens: Real, output_tokens: Real) -> tuple[Real, Real]:
+    begins_at = _begins(requests, joint, mean_step)
+
+    def itself(level: Real, normal: Real, prompt_tokens: Real, output_tokens: Real) -> tuple[Real, Real]:
         """A level of what a request takes for itself, to its first token and to its last: the step that it comes in,
         its prompt and its answer, off their means."""
         prompt_off = pp * off(prompt, engine.max_num_batched_tokens, prompts.inside, prompts.beyond, prompt_tokens)
@@ -91,10 +94,11 @@ def operate(
         answer_off = tokens.each_s * (output_tokens - requests.output_tokens)
         longer = jnp.maximum(safe_divide(output_tokens - 1.0, requests.decode_steps, 1.0), 1.0)
         stalls_off = jnp.minimum(stalls_at(normal), tokens.room_s * longer)
+        begins = begins_at(level, normal)
         first = ttft_mean - wait + _together(begins, crowding * normal, prompt_off)
         return first, mean_life + _together(begins, crowding * normal, prompt_off, answer_off, stalls_off)
 
-    levels = _begins(requests, joint, mean_step), _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens
+    levels = LEVELS, _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens
     edges = one_by_one(itself, *levels)
     ttft, e2e = (sum_quantile_s(q, waits, wait, edge, LEVELS) for edge in edges)
     e2e = jnp.where(requests.output_tokens > 1.0, jnp.maximum(e2e, ttft), ttft)  # the first token may be the last
@@ -120,15 +124,15 @@ def operate(
     )
 
 
-def _begins(requests: Requests, joint: Joint, mean_step: Real) -> Real:
-    """Quantiles of the step that a request comes in, less its mean, at `LEVELS`."""
+def _begins(requests: Requests, joint: Joint, mean_step: Real) -> Callable[[Real, Real], Real]:
+    """Quantile of the step that a request comes in, less its mean, by its level and that of a normal deviation."""
     shared, packed = met_quantiles(joint.steps), gamma_quantiles(joint.packed.met_s, joint.packed.met_variance_s2)
 
     def at(level: Real, normal: Real) -> Real:
         filled = jnp.where(requests.prefill_tokens > 0, packed(normal), mean_step * (level - 0.5))
         return mixed(joint.there, shared(level), filled)
 
-    return one_by_one(at, LEVELS, _NORMAL)
+    return at
 
 
 def _together(*deviations: Real) -> Real:

@@ -6,11 +6,13 @@ stable region waiting is infinite, with a finite gradient on the stable side.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.numerics import exp, log, log1p, safe_divide
+from dmodels.core.numerics import exp, log, log1p, safe_divide, summed
 from dmodels.core.records import Real, jit
 
 #: Gauss-Legendre rule of Jagerman's integral below; 40 nodes leave a relative error under 1e-7 everywhere
@@ -44,11 +46,13 @@ def inverse_erlang_b(servers: Real, load: Real) -> Real:
     right = peak + jnp.minimum(right_linear, log1p(y + jnp.sqrt(2.0 * y)))
     left = jnp.maximum(0.0, peak - jnp.sqrt(2.0 * drop / power) - drop / power)
     half = (right - left) / 2.0
-    nodes = np.expand_dims(1.0 + _NODES, tuple(range(np.ndim(half))))
-    v = left[..., None] + half[..., None] * nodes
-    # not expm1: it costs four times as much, and a (e^v - 1) loses 2e-16 a at most, 1e-10 at 10^5 servers
-    exponent = power[..., None] * v - a[..., None] * (exp(v) - 1.0) - top[..., None]
-    integral = half * (exp(exponent) @ _WEIGHTS.astype(exponent.dtype))
+
+    def weighed(node: Real, weight: Real) -> tuple[Real, tuple[()]]:
+        v = left + half * node
+        # not expm1: it costs four times as much, and a (e^v - 1) loses 2e-16 a at most, 1e-10 at 10^5 servers
+        return weight * exp(power * v - a * (exp(v) - 1.0) - top), ()
+
+    integral = half * summed(weighed, (1.0 + _NODES).astype(c.dtype), _WEIGHTS.astype(c.dtype), unroll=4)[0]
     return jnp.exp(jnp.minimum(log(a * integral) + top, 690.0))
 
 
@@ -133,29 +137,31 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     theta = jnp.maximum(theta, 1e-9 * edges_s[..., -1] + 1e-12)
     target, theta, p_wait = jnp.broadcast_arrays(target, theta, jnp.asarray(wait_probability, float))
     rate = 1.0 / theta
-    below = jnp.zeros_like(theta)  # S_j
-    found = (below, below, below, below, below + 1.0, below)
+    nothing, edges, levels = jnp.zeros_like(theta), jnp.moveaxis(edges_s, -1, 0), jnp.asarray(levels)
 
-    # a scan: unrolled, it compiles far longer
-    def climb(state: tuple[Real, ...], interval: tuple[Real, ...]) -> tuple[tuple[Real, ...], None]:
-        below, start, gap, head, slope, curve = state
-        edge, width, level, upper = interval
-        mass = upper - level
+    def density(mass: Real, width: Real) -> tuple[Real, Real, Real]:
+        """(whether P is spread over the interval, its density, what S_{j+1} would have of it if no wait were over)."""
         wide = width > 1e-9 * theta
-        density = mass / jnp.where(wide, width, theta)
-        decay, over = exp(-width * rate), density * theta * p_wait
-        after = below * decay + over * jnp.where(wide, 1.0 - decay, 1.0)  # waits that pass the edge
-        inside = ((1.0 - level) + below > target) & ((1.0 - upper) + after <= target)
-        bend = below - over
-        start = jnp.where(inside, jnp.where(wide, edge, edge + width), start)
-        gap = jnp.where(inside, jnp.where(wide, width, 0.0), gap)
-        head = jnp.where(inside, 1.0 - level + below - bend, head)
-        slope = jnp.where(inside & wide, density, slope)
-        return (after, start, gap, head, slope, jnp.where(inside, bend, curve)), None
+        per_s = mass / jnp.where(wide, width, theta)
+        return wide, per_s, per_s * theta * p_wait
 
-    edges, levels = jnp.moveaxis(edges_s, -1, 0), jnp.asarray(levels)
-    intervals = (edges[:-1], jnp.diff(edges, axis=0), levels[:-1], levels[1:])
-    (below, start, gap, head, slope, curve), _ = jax.lax.scan(climb, found, intervals)
+    # A scan: unrolled, it compiles far longer. It keeps the last interval that begins with the sum above too often.
+    def climb(state: tuple[Any, ...], end: tuple[Real, Real]) -> tuple[tuple[Any, ...], None]:
+        edge, level, below, kept = state  # where the interval begins, and S_j
+        width, mass = end[0] - edge, end[1] - level
+        inside = (1.0 - level) + below > target
+        here = (edge, width, level + nothing, mass + nothing, below)
+        wide, _, over = density(mass, width)
+        decay = exp(-width * rate)
+        below = below * decay + over * jnp.where(wide, 1.0 - decay, 1.0)
+        return (*end, below, [jnp.where(inside, *each) for each in zip(here, kept, strict=True)]), None
+
+    begins = (edges[0], levels[0], nothing, [nothing] * 5)
+    (last, _, below, (start, gap, level, mass, at)), _ = jax.lax.scan(climb, begins, (edges, levels))
+    wide, slope, over = density(mass, gap)
+    start, gap, slope = jnp.where(wide, start, start + gap), jnp.where(wide, gap, 0.0), jnp.where(wide, slope, 0.0)
+    curve = at - over
+    head = 1.0 - level + over
 
     def newton(_: Real, u: Real) -> Real:
         bend = curve * exp(-u * rate)
@@ -164,7 +170,7 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     u = jax.lax.fori_loop(0, 8, newton, jnp.where(curve >= 0, 0.0, gap))
     beyond = below > target
     tail = theta * log(jnp.where(beyond, below, 1.0) / jnp.where(beyond, target, 1.0))
-    answer = jnp.where(beyond, edges_s[..., -1] + tail, start + u)
+    answer = jnp.where(beyond, last + tail, start + u)
     return jnp.where(finite, answer, jnp.inf)
 
 

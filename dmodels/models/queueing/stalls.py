@@ -108,7 +108,7 @@ def gamma_quantiles(mean: Real, variance: Real) -> Callable[[Real], Real]:
 
 def _above(z: Real) -> Real:
     """1 - Phi(z) by a logistic of a cubic: 2e-4 off at most, 1 % at the 99th percentile; a tenth of the cost."""
-    return 1.0 / (1.0 + exp(jnp.clip(1.5976 * z + 0.07056 * z**3, -700.0, 700.0)))
+    return 1.0 / (1.0 + exp(1.5976 * z + 0.07056 * z**3))
 
 
 def _steepness(z: Real) -> Real:

@@ -94,12 +94,10 @@ def operate(
         answer_off = tokens.each_s * (output_tokens - requests.output_tokens)
         longer = jnp.maximum(safe_divide(output_tokens - 1.0, requests.decode_steps, 1.0), 1.0)
         stalls_off = jnp.minimum(stalls_at(normal), tokens.room_s * longer)
-        begins = begins_at(level, normal)
-        first = ttft_mean - wait + _together(begins, crowding * normal, prompt_off)
-        return first, mean_life + _together(begins, crowding * normal, prompt_off, answer_off, stalls_off)
+        parts = begins_at(level, normal), crowding * normal, prompt_off
+        return ttft_mean - wait + _together(*parts), mean_life + _together(*parts, answer_off, stalls_off)
 
-    levels = LEVELS, _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens
-    edges = one_by_one(itself, *levels)
+    edges = one_by_one(itself, LEVELS, _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens)
     ttft, e2e = (sum_quantile_s(q, waits, wait, edge, LEVELS) for edge in edges)
     e2e = jnp.where(requests.output_tokens > 1.0, jnp.maximum(e2e, ttft), ttft)  # the first token may be the last
 

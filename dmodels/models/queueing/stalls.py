@@ -43,11 +43,11 @@ def stalled_tpot_s(
 
     # TPOT - t_0 = u^3 is exceeded by a normal deviation beyond a u - b
     def line(mean: Real, variance: Real, gaps: Real) -> tuple[Real, ...]:
-        mean = jnp.maximum(mean, 1e-9 * alone_s)
-        shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 1e-3, 1e6)
-        root = 3.0 * jnp.sqrt(shape)
-        a, b = root * cube_root(gaps / mean), root * (1.0 - 1.0 / (9.0 * shape))
-        return a, b, (b + z - slack) / a, (b + z + slack) / a
+        each, scv = _relative(mean, variance, 1e-9 * alone_s)
+        root = 3.0 / jnp.sqrt(scv)
+        a, b = root * cube_root(gaps * each), root * (1.0 - scv / 9.0)
+        of_a = 1.0 / a
+        return a, b, (b + z - slack) * of_a, (b + z + slack) * of_a
 
     # written out: a loop inside of Newton's would turn all of a and b about at every step
     classes = [
@@ -84,14 +84,13 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
     [0.1, 0.6, 1.0]
     """
     mean = jnp.maximum(mean_s, 1e-12)
-    shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 1e-3, 1e6)
-    cap = cap_s / mean
+    each, scv = _relative(mean, variance, 1e-12)
+    cap, shape, share = cap_s * each, 1.0 / scv, 1.0 / (1.0 + scv)  # k, and k/(k + 1)
 
-    def beyond(k: Real, at: Real) -> Real:  # the gamma's tail at `at` times its mean, by Wilson and Hilferty
-        return _above(3.0 * jnp.sqrt(k) * (cube_root(at) - 1.0 + 1.0 / (9.0 * k)))
+    def beyond(k: Real, of_k: Real, at: Real) -> Real:  # the tail at `at` times the mean, by Wilson and Hilferty
+        return _above(3.0 * jnp.sqrt(k) * (cube_root(at) - 1.0 + of_k / 9.0))
 
-    more = shape + 1.0
-    left = mean * (1.0 - beyond(more, cap * (shape / more))) + cap_s * beyond(shape, cap)
+    left = mean * (1.0 - beyond(shape + 1.0, scv * share, cap * share)) + cap_s * beyond(shape, scv, cap)
     return jnp.minimum(left, jnp.minimum(mean, cap_s))
 
 
@@ -101,9 +100,15 @@ def gamma_quantiles(mean: Real, variance: Real) -> Callable[[Real], Real]:
     A function of the deviation, so that what is the same for all quantiles is worked out once.
     """
     mean = jnp.maximum(mean, 1e-12)
-    shape = jnp.clip(mean**2 / jnp.maximum(variance, 1e-300), 0.05, 1e6)
-    middle, spread = 1.0 - 1.0 / (9.0 * shape), 1.0 / (3.0 * jnp.sqrt(shape))
+    scv = jnp.clip(variance / mean**2, 1e-6, 20.0)
+    middle, spread = 1.0 - scv / 9.0, jnp.sqrt(scv) / 3.0
     return lambda normal: mean * (jnp.maximum(middle + normal * spread, 0.0) ** 3 - 1.0)
+
+
+def _relative(mean: Real, variance: Real, least: Real) -> tuple[Real, Real]:
+    """(1/mean of at least `least`, variance over its square): the reciprocal of the shape of a gamma distribution."""
+    each = 1.0 / jnp.maximum(mean, least)
+    return each, jnp.clip(variance * each**2, 1e-6, 1e3)
 
 
 def _above(z: Real) -> Real:

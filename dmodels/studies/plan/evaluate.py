@@ -7,6 +7,7 @@ memory is bounded, and tables have at least `ROWS` x `COLUMNS` places, so plans 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real, float64
-from dmodels.core.threads import share
+from dmodels.core.threads import CORES, share
 from dmodels.design.distribute import gathered
 from dmodels.design.program import Program, arguments, compiled, cut, lowered, table
 from dmodels.models.instance import Engine, Operating, operate
@@ -27,7 +28,7 @@ ROWS, COLUMNS = 1024, 64
 #: Cells and numbers of instances of one compiled block.
 _BLOCK = (64, 16)
 #: The same where more are asked than a plan ever does: what a row costs once is shared by more points.
-_WIDE = (64, 64)
+_WIDE = (32, 128)
 #: Numbers of instances that a round of the search tries for each of its two questions: a block's columns.
 _TRIES = _BLOCK[1] // 2
 #: Instances are searched up to this.
@@ -84,17 +85,19 @@ def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine
     told, step = lowered(asked).out_info, compiled(asked)
     found = {name: np.empty(instances.shape, told[name].dtype) for name in Operating._fields}
 
+    windows = [slice(left, left + _WIDE[1]) for left in range(0, instances.shape[1], _WIDE[1])]
+    given = lru_cache(CORES)(lambda window: _given(asked, instances[:, windows[window]]))
+    blocks = given(0).blocks_count  # of any window
+
     @float64  # each thread has settings of its own
     def parts(first: int, last: int) -> None:
-        for left in range(first * COLUMNS, last * COLUMNS, COLUMNS):
-            here = slice(left, left + COLUMNS)
-            given = _given(asked, instances[:, here])
-            for number in range(given.blocks_count):
-                window = given.window(number)
-                for name, values in cut(given, number, step(*arguments(given, number))).items():
-                    found[name][:, here][window] = values
+        for window, number in (divmod(part, blocks) for part in range(first, last)):
+            there = given(window)
+            rows, columns = there.window(number)
+            for name, values in cut(there, number, step(*arguments(there, number))).items():
+                found[name][:, windows[window]][rows, columns] = values
 
-    share(parts, math.ceil(instances.shape[1] / COLUMNS), math.inf)  # none waits for another's last block
+    share(parts, len(windows) * blocks, math.inf)
     return Operating(**found)
 
 
@@ -151,11 +154,12 @@ def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown, block: tuple
     n = len(cells.slots_count)
     rows = {
         "cell": jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], cells),
-        "counts": np.ones((n, COLUMNS)),
+        "counts": np.ones((n, max(COLUMNS, block[1]))),
         "slowdown": np.broadcast_to(np.asarray(slowdown, np.float64), (n,)),
     }
     constants = {"rate_rps": float(rate_rps), "engine": engine}
-    return table(_point, rows, {"column": np.arange(COLUMNS)}, constants, block, (ROWS, COLUMNS))
+    columns = np.arange(rows["counts"].shape[1])
+    return table(_point, rows, {"column": columns}, constants, block, (ROWS, len(columns)))
 
 
 def _at(asked: Program, instances: np.ndarray, names=None, blocks=None) -> dict[str, np.ndarray]:
@@ -164,7 +168,7 @@ def _at(asked: Program, instances: np.ndarray, names=None, blocks=None) -> dict[
 
 
 def _given(asked: Program, instances: np.ndarray) -> Program:
-    """The table with its numbers of instances, up to COLUMNS per cell."""
+    """The table with its numbers of instances, up to as many per cell as it has columns."""
     rows, columns = asked.tables
     n, r = instances.shape
     counts = np.ones(rows["counts"].shape)

@@ -111,9 +111,8 @@ def _slots(g: np.ndarray, c: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> tupl
     for j in range(len(g)):
         below[j, lo[j] : hi[j] + 1] = hull(g[j, lo[j] : hi[j] + 1])
         slot[j, lo[j] : hi[j]] = steps(below[j, lo[j] : hi[j] + 1])
-    real = slot[np.isfinite(slot)]
-    low, high = (float(real.min()), float(real.max())) if real.size else (0.0, 0.0)
-    forced = low - 2.0 * (high - low) - 2.0 * float(c.max() - c.min())  # cheaper than any exchange: fills lo first
+    known = np.r_[0.0, slot[np.isfinite(slot)]]
+    forced = known.min() - 2.0 * (np.ptp(known) + np.ptp(c))  # cheaper than any exchange: fills lo first
     slot[np.arange(slot.shape[1]) < lo[:, None]] = forced
     return below, slot
 

@@ -201,6 +201,21 @@ def test_faults_of_an_oracle_are_sentences():
     assert oracle_problems(Oracle(np.zeros((1, 0), int), RATES, LATENCY, np.zeros(4)))
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -1.0])
+def test_what_is_no_rate_no_latency_and_no_share_is_a_fault_each(number):
+    """But for a latency that never ends, which is one."""
+    tier, one, zero = np.array([[0]]), np.ones(1), np.zeros(1)
+    said = ["bandwidth", "latency", "congestion"]
+    broken = (
+        Oracle(tier, number * one, zero, zero),
+        Oracle(tier, one, number * one, zero),
+        Oracle(tier, one, zero, number * one),
+    )
+    for word, problems in zip(said, map(oracle_problems, broken), strict=True):
+        assert len(problems) == (0 if (word, number) == ("latency", math.inf) else 1)
+        assert all(f"tier 0 has {word} {number:g}" in problem for problem in problems)
+
+
 def test_dead_tiers_are_infeasible_and_flagged():
     pool = DecodePool(np.full(1, 1e12), np.zeros(1), np.zeros(1))
     for congestion, rate in ((1.0, RATES), (0.0, np.zeros(4))):

@@ -204,13 +204,9 @@ def test_faults_of_an_oracle_are_sentences():
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -1.0])
 def test_what_is_no_rate_no_latency_and_no_share_is_a_fault_each(number):
     """But for a latency that never ends, which is one."""
-    tier, one, zero = np.array([[0]]), np.ones(1), np.zeros(1)
+    tier, bad = np.array([[0]]), np.array([number])
     said = ["bandwidth", "latency", "congestion"]
-    broken = (
-        Oracle(tier, number * one, zero, zero),
-        Oracle(tier, one, number * one, zero),
-        Oracle(tier, one, zero, number * one),
-    )
+    broken = [Oracle(tier, *(bad if word == other else np.array([0.5]) for other in said)) for word in said]
     for word, problems in zip(said, map(oracle_problems, broken), strict=True):
         assert len(problems) == (0 if (word, number) == ("latency", math.inf) else 1)
         assert all(f"tier 0 has {word} {number:g}" in problem for problem in problems)

@@ -313,3 +313,15 @@ def test_the_first_instance_gets_its_intent_too():
     (intent,) = choice.intents  # the second request fits nowhere
     assert (intent.source, intent.destination, intent.payload_bytes) == (0, 0, pytest.approx(6.0))
     assert choice.index.tolist() == [0, -1] and after.free_bytes.tolist() == [44.0, 0.0]
+
+
+@pytest.mark.parametrize("policy", [RoutingPolicy.CACHE, RoutingPolicy.NETKV_FULL])
+def test_hits_that_all_requests_share_are_those_of_each(policy):
+    case = Oracle(np.zeros((1, 3), int), RATES, LATENCY, np.zeros(4))
+    state = DecodePool(np.full(3, 1e12), np.zeros(3), np.zeros(3))
+    kv, shared = np.linspace(1e9, 4e9, 5), np.array([0.25, 0.75, 0.5])
+    one, each = (choose(policy, case, 0, kv, hits, state) for hits in (shared, np.tile(shared, (5, 1))))
+    assert one.index.tolist() == each.index.tolist() == [1] * 5 and one.cost.tolist() == each.cost.tolist()
+    both = [dispatch(policy, case, 0, kv, hits, state) for hits in (shared, np.tile(shared, (5, 1)))]
+    assert both[0][0].cost.tolist() == both[1][0].cost.tolist()
+    assert [np.array_equal(a, b) for a, b in zip(both[0][1], both[1][1], strict=True)] == [True] * 4

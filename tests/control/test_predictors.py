@@ -123,7 +123,7 @@ def test_a_filter_knows_its_first_reading_as_well_as_any_other():
 
 
 def test_unless_told_otherwise_noise_is_smoothed_and_a_trend_is_followed():
-    """Forecasts four intervals ahead scatter less than the readings; forty intervals into a climb none lags by a step."""
+    """Forecasts four intervals ahead scatter less than the readings; forty intervals into a climb they are there."""
     noisy = np.random.default_rng(0).normal(100.0, 1.0, 400)
     assert np.std(forecasts(kalman(), noisy, 4)[50:]) < 0.8
     climb = np.maximum(np.arange(60.0) - 20.0, 0.0)

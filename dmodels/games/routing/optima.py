@@ -96,7 +96,7 @@ def optimum_flows(a: RoutingArrays, *, backend: str = "auto") -> tuple[np.ndarra
         gap = np.where(missing, 0.0, np.maximum(s.certificate["gap"], 0.0))
         bound[at] = np.where(missing, np.inf, s.value.cost - gap)
         game = np.repeat(at, total)
-        np.add.at(flows, (game, np.broadcast_to(row, sit.shape).reshape(-1), np.maximum(sit, 0).reshape(-1)), 1)
+        np.add.at(flows, (game, np.broadcast_to(row, sit.shape).ravel(), np.maximum(sit, 0).ravel()), 1)
     bent = ~np.broadcast_to(convex.all(-1), size) & np.isfinite(bound)
     for b in np.flatnonzero(bent):  # moves that lower the social cost, until none does
         g, cost = load_costs(a.f[b % len(a.f)]), a.cost[b % len(a.cost)]

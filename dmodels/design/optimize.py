@@ -210,7 +210,7 @@ def derivative(
     x, prices = solution.value["x"], solution.value["multipliers"]
     width = high - low
     free = (x - low > 1e-9 * width) & (high - x > 1e-9 * width)
-    active = prices > 1e-9 * (1e-300 + np.abs(prices).max(initial=0.0))
+    active = prices > 1e-9 * prices.max(initial=0.0)
     hessian, rows, mixed, moved, envelope = jax.device_get(_system(objective, constraints, x, parameters, prices))
     hessian, rows = hessian[np.ix_(free, free)], rows[np.ix_(active, free)]
     matrix = np.block([[hessian, rows.T], [rows, np.zeros((len(rows), len(rows)))]])

@@ -153,7 +153,7 @@ def compiled(asked: Program) -> Callable:
 
 def _described(asked: Program) -> tuple:
     leaves, tree = jax.tree.flatten(arguments(asked, 0))
-    return tree, tuple((np.shape(leaf), getattr(leaf, "dtype", None) or np.result_type(leaf)) for leaf in leaves)
+    return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 @lru_cache(maxsize=128)

@@ -127,9 +127,9 @@ def nearest_feasible(ds: xr.Dataset, **point: Any) -> xr.Dataset | None:
     if not len(good):
         return None
     steps = np.abs(good - here)
-    nearest = good[np.lexsort((steps.sum(1), (steps > 0).sum(1)))[0]]
-    found = ds.isel(dict(zip(space.dims, nearest, strict=True)))
-    changed = [str(dim) for dim, a, b in zip(space.dims, here, nearest, strict=True) if a != b]
+    nearest = np.lexsort((steps.sum(1), (steps > 0).sum(1)))[0]
+    found = ds.isel(dict(zip(space.dims, good[nearest], strict=True)))
+    changed = [str(dim) for dim, step in zip(space.dims, steps[nearest], strict=True) if step]
     return found.assign_attrs(changed=changed)
 
 

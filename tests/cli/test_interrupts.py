@@ -86,3 +86,8 @@ def test_an_interrupt_ends_what_does_not_end_by_itself(before, said):
     """And no other signal does; where the command has said that it was interrupted it is not said again."""
     done = subprocess.run([sys.executable, "-c", CHILD.format(before)], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (130, "still there\n", said)
+
+
+def test_nobody_waits_long_for_a_sign_of_life_or_for_the_end():
+    """A wait of a second is noticed, and after some more of silence people wonder."""
+    assert 0.5 <= interrupts.QUIET_S <= 2.0 and 0.5 <= interrupts.GRACE_S <= 2.0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from types import SimpleNamespace as Record
 
 import pytest
 
 from dmodels.cli import main
+from dmodels.cli.split import _notes
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "split.toml"
 
@@ -65,3 +68,16 @@ def test_the_example_end_to_end(tmp_path, capsys):
     tiny.write_text(EXAMPLE.read_text().replace("count = 40", "count = 6"))
     assert main(["split", str(tiny)]) == 1  # six GPUs hold no two workers of four
     assert "does not hold" in capsys.readouterr().out
+
+
+def test_what_selfishness_costs_and_load_moves_is_told_in_words():
+    """Nothing of what is not known, or does not move."""
+    told = lambda loss, slope: _notes(
+        Record(whole=Record(flags=0), notes=["so"], loss_frac=loss, slope_gpus_per_rps=slope)
+    )
+    assert told(0.01234, -0.25) == [
+        "so",
+        "The equilibrium costs 1.23% more violations than the optimum.",
+        "One more request per second moves the optimum by -0.25 prefill GPUs.",
+    ]
+    assert told(math.inf, 0.0) == told(math.nan, math.nan) == ["so"]

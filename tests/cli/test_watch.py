@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 from types import SimpleNamespace as Record
 
+from dmodels.cli import main
 from dmodels.cli.watch import _tables
 from dmodels.formats.telemetry.observe import Histogram
 
@@ -15,6 +18,14 @@ def seen(**more):
     known |= {"running_mean_count": 17.5, "running_peak_count": 64.0, "waiting_mean_count": 0.75, "kv_peak_frac": 0.875}
     known |= dict.fromkeys(("input_tokens", "output_tokens", "ttft_s", "itl_s", "e2e_s"))
     return Record(**known | more)
+
+
+def test_a_scrape_as_json_says_which_and_what_was_in_it(capsys):
+    scrape = str(Path(__file__).parents[1] / "formats" / "samples" / "sglang_metrics.txt")
+    assert main(["watch", scrape, "--rate", "5 req/s", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["inputs"]["files"] == [scrape] and document["inputs"]["rate"] == 5.0
+    assert document["inputs"]["from_deployment"] == []
 
 
 def test_demand_is_what_was_seen():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from importlib import import_module
+from types import SimpleNamespace as Record
 
 import pytest
 from rich.console import Console
@@ -13,12 +15,14 @@ from dmodels import catalog
 from dmodels.cli import COMMANDS, main, render
 from dmodels.cli.catalog import _model_facts
 from dmodels.cli.command import Form
+from dmodels.cli.plan_inputs import SloTable
 from dmodels.cli.poa import NAMES, PoaAsked
-from dmodels.cli.simulate_server import ServerTable
+from dmodels.cli.simulate_server import ServerTable, _show_compared, _write
 from dmodels.cli.split import _late
 from dmodels.cli.sweep import SweepAsked
 from dmodels.cli.sweep_axes import read_axes
 from dmodels.control import regime
+from dmodels.core.errors import InputError
 
 COMMON = {"with", "what", "that", "them", "each", "from", "this", "where", "which", "than", "many", "does", "says"}
 
@@ -113,6 +117,30 @@ def test_a_server_is_started_as_its_log_says_unless_flags_say_otherwise():
     assert own.arguments[0] == "llama-3.1-8b" and own.arguments[2].options["tp"] == 8
     assert own.options["max_num_seqs"] == 16 and own.options["utilization"] == 0.8 and "release" not in own.options
     assert "utilization" not in of_log.options and own.options["max_num_batched_tokens"] == 2048
+
+
+def test_requests_of_servers_are_written_to_six_digits_and_laws_told_in_their_units(tmp_path, capsys):
+    rows = [{"name": "a", "arrival_s": 123.4567891, "ttft_s": math.nan, "output_tokens": 1_234_567}]
+    _write(tmp_path / "x.csv", rows)
+    assert (tmp_path / "x.csv").read_text() == "name,arrival_s,ttft_s,output_tokens\na,123.457,,1234567\n"
+    law = lambda base, apart: Record(base_s=base, per_request_s=2.5e-5, per_prompt_token_s=7.5e-6, apart_frac=apart)
+    metric = Record(name="TTFT", simulated_s=0.5, measured_s=0.4, error_frac=0.25)
+    found = Record(requests_count=1200, metrics=[metric], measured_law=law(8e-3, 0.031), simulated_law=law(4e-3, 0.072))
+    _show_compared(Record(name="one"), Record(**vars(found), slower=1.234))
+    shown = capsys.readouterr().out
+    assert "1,200 requests on one" in shown and "+25.0%" in shown
+    each = "25 us a request that decodes + 7.5 us a prompt token"
+    apart = "of the duration between their tokens)"
+    assert f"a step of 8 ms + {each} would explain the log (3.1% {apart}" in shown
+    assert f"a step of 4 ms + {each} is the calibrated one (7.2% {apart}" in shown
+    assert "the calibrated steps, 1.23 times as long, come closest to the log" in shown
+
+
+def test_one_column_of_a_trace_tells_classes_apart():
+    kinds = lambda *of: SloTable(classes=[{"name": f"c{k}", "of": one} for k, one in enumerate(of)]).label
+    assert kinds("team=a", "team=b") == "team" and kinds("") == ""
+    with pytest.raises(InputError, match="by team and tier: one column is accepted"):
+        kinds("tier=1", "team=b")
 
 
 def test_shares_that_nobody_can_measure_are_not_told_digit_by_digit():

@@ -201,6 +201,17 @@ def test_faults_of_an_oracle_are_sentences():
     assert oracle_problems(Oracle(np.zeros((1, 0), int), RATES, LATENCY, np.zeros(4)))
 
 
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -1.0])
+def test_what_is_no_rate_no_latency_and_no_share_is_a_fault_each(number):
+    """But for a latency that never ends, which is one."""
+    tier, bad = np.array([[0]]), np.array([number])
+    said = ["bandwidth", "latency", "congestion"]
+    broken = [Oracle(tier, *(bad if word == other else np.array([0.5]) for other in said)) for word in said]
+    for word, problems in zip(said, map(oracle_problems, broken), strict=True):
+        assert len(problems) == (0 if (word, number) == ("latency", math.inf) else 1)
+        assert all(f"tier 0 has {word} {number:g}" in problem for problem in problems)
+
+
 def test_dead_tiers_are_infeasible_and_flagged():
     pool = DecodePool(np.full(1, 1e12), np.zeros(1), np.zeros(1))
     for congestion, rate in ((1.0, RATES), (0.0, np.zeros(4))):
@@ -302,3 +313,15 @@ def test_the_first_instance_gets_its_intent_too():
     (intent,) = choice.intents  # the second request fits nowhere
     assert (intent.source, intent.destination, intent.payload_bytes) == (0, 0, pytest.approx(6.0))
     assert choice.index.tolist() == [0, -1] and after.free_bytes.tolist() == [44.0, 0.0]
+
+
+@pytest.mark.parametrize("policy", [RoutingPolicy.CACHE, RoutingPolicy.NETKV_FULL])
+def test_hits_that_all_requests_share_are_those_of_each(policy):
+    case = Oracle(np.zeros((1, 3), int), RATES, LATENCY, np.zeros(4))
+    state = DecodePool(np.full(3, 1e12), np.zeros(3), np.zeros(3))
+    kv, shared = np.linspace(1e9, 4e9, 5), np.array([0.25, 0.75, 0.5])
+    one, each = (choose(policy, case, 0, kv, hits, state) for hits in (shared, np.tile(shared, (5, 1))))
+    assert one.index.tolist() == each.index.tolist() == [1] * 5 and one.cost.tolist() == each.cost.tolist()
+    both = [dispatch(policy, case, 0, kv, hits, state) for hits in (shared, np.tile(shared, (5, 1)))]
+    assert both[0][0].cost.tolist() == both[1][0].cost.tolist()
+    assert [np.array_equal(a, b) for a, b in zip(both[0][1], both[1][1], strict=True)] == [True] * 4

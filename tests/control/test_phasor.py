@@ -134,3 +134,22 @@ def test_routing_scans(key):
     state, chosen = jax.jit(lambda c: jax.lax.scan(lambda s, u: phasor.route(s, u, pool), phasor.init(8), c))(cost)
     assert float(jnp.ptp(state.queued_flop)) <= 1.5 and float(state.queued_count.sum()) == 1e5
     assert set(np.unique(chosen)) == set(range(8))
+
+
+def test_progress_is_never_negative_and_nobody_leaves_twice():
+    """Nor does a cost take load away; by the functions and by the live router."""
+    pool, state = phasor.workers(1, 10.0, 1.0), phasor.init(1)
+    router = PhasorRouter([10.0], slo_s=1.0)
+
+    def told():
+        assert (state.queued_flop.tolist(), state.queued_count.tolist()) == (router.queued_flop, router.queued_count)
+        return router.queued_flop[0], router.queued_count[0]
+
+    for cost, held in ((4.0, (4.0, 1)), (-3.0, (4.0, 2))):
+        state, _ = ROUTE(state, cost, pool)
+        router.route(cost)
+        assert told() == held
+    for done, held in (((-1.0, -1), (4.0, 2)), ((0.5, 0), (3.5, 2)), ((9.0, 1), (0.0, 1)), ((0.0, 5), (0.0, 0))):
+        state = UPDATE(state, 0, *done)
+        router.update(0, *done)
+        assert told() == held

@@ -209,3 +209,11 @@ def test_a_pool_that_is_just_free_enough_is_not_helped():
     """theta = 1/2: freeness 1/2 beside 1 is no trigger, and the freer pool can spare a worker."""
     change = lambda p, d: int(flow.promote(flow.init(2.0, 2.0, 1.0), p, d, flow.settings(0.5))[1])
     assert [change(1.0, 0.5), change(0.5, 1.0), change(1.0, 0.49), change(0.49, 1.0)] == [2, -2, -1, 1]
+
+
+def test_pools_without_work_keep_their_workers():
+    """Of an idle and of an unequal pair none is worse off than the other."""
+    for prefill, decode in ((4.0, 4.0), (2.0, 6.0), (7.0, 1.0)):
+        for rule in (flow.descend, flow.transfer):
+            state, change = rule(flow.init(prefill, decode), 1.0, 1.0, FAST)
+            assert int(change) == 0 and (float(state.prefill), float(state.decode)) == (prefill, decode)

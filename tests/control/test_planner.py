@@ -234,6 +234,8 @@ def test_the_anarchy_driven_planner_goes_all_the_way_or_nowhere():
     here = Observation(4.0, 0.0, 0.0)
     push = anarchy_driven(lambda p, total, rate: abs(p - 3.0), lambda total, rate: 3.0)
     assert [float(push(at, 8.0, here)) for at in (1.0, 3.0, 5.0)] == [2.0, 0.0, -2.0]
+    rare = anarchy_driven(lambda p, total, rate: 1e-3 * (10.0 + abs(p - 3.0)), lambda total, rate: 3.0, threshold=1.15)
+    assert [float(rare(at, 8.0, here)) for at in (1.0, 2.0, 5.0)] == [2.0, 0.0, -2.0]  # 20 % more of one in a hundred
 
 
 def test_replicas_in_proportion_to_what_the_forecast_needs():

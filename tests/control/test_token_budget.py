@@ -269,3 +269,10 @@ def test_the_threshold_stays_where_nothing_is_adaptive_or_the_long_pool_answers(
 def test_limits_of_an_adaptive_threshold_lie_around_it(low, high, count):
     with pytest.raises(InputError, match="adaptive"):
         TokenBudgetRouter(TWO, adaptive=[token_budget.threshold_settings(low, high)] * count)
+
+
+def test_a_pool_may_spill_as_soon_as_somebody_waits():
+    where = tb.pools([10.0], [10.0, 20.0], 0.0)
+    assert [int(tb.dispatch(5.0, np.array(waiting), where).pool) for waiting in ([0.0, 0.0], [1.0, 0.0])] == [0, 1]
+    with pytest.raises(InputError, match="spill_count"):
+        tb.pools([10.0], [10.0, 20.0], -1.0)

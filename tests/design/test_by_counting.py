@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -58,6 +59,28 @@ def test_progress_counts_every_block_once(tmp_path):
         xr.testing.assert_equal(found.load(), sweep(area, **SIDES))
 
 
+def test_only_the_same_question_goes_on_with_an_unfinished_sweep(tmp_path, monkeypatch):
+    def stop(done, of):
+        raise KeyboardInterrupt
+
+    rows = lambda *x: zipped({"x": list(x)})
+    asked = {"row": rows(0.0, 1.0, 1.0), "y": grid(1.0, 2.0), "by": 2.0, "block_points": 2}
+    formula = lambda x, y, by: x + y * by
+    ask = lambda **other: sweep(formula, threads=1, out=tmp_path / "some.nc", **asked | other)
+    with pytest.raises(KeyboardInterrupt):
+        ask(progress=stop)
+    others = {"by": 3.0}, {"y": grid(1.0, 3.0)}, {"row": rows(0.0, 1.0, 1.0, 1.0)}, {"row": rows(0.0, 1.0, 2.0)}
+    for other in (*others, {"y": grid(1.0)}, {"block_points": 64}):
+        with pytest.raises(InputError, match="unfinished sweep of another"):
+            ask(**other)
+    with monkeypatch.context() as change, pytest.raises(InputError, match="or other versions"):
+        change.setattr(jax, "__version__", "0.0")
+        ask()
+    seen = []
+    found = ask(progress=lambda done, of: seen.append(done))
+    assert seen[0] == 2 and found.to_array().values.tolist() == sweep(formula, **asked).to_array().values.tolist()
+
+
 def test_a_thread_for_each_core_and_no_more_than_blocks(monkeypatch):
     asked = []
 
@@ -88,6 +111,8 @@ def test_outputs_of_several_numbers_have_an_axis_of_their_own(tmp_path):
         found = sweep(several, out=out, x=grid(x), y=grid(y))
         assert found.part.dims == ("x", "y", "part_0") and found.part.values.tolist() == expected.tolist()
         assert found.whole.values.tolist() == (x[:, None] + y).tolist()
+    for part in blocks(several, x=grid(x), y=grid(y)):
+        assert part["part"].tolist() == expected[tuple(part["points"].T)].tolist()
     with pytest.raises(InputError, match=r"x 3 x y 2 points with 3 outputs holds"):  # 3 + 1 numbers and a flag
         sweep(several, memory_bytes=6 * (4 * 8 + 4) - 1, x=grid(x), y=grid(y))
 
@@ -101,6 +126,12 @@ def test_a_table_is_every_point_in_order_in_parts(rows):
     every = list(itertools.product(range(1, 41), range(1, 26)))
     assert whole["wide"].tolist() == [w for w, _ in every] and whole["high"].tolist() == [h for _, h in every]
     assert whole["area"].tolist() == [w * h for w, h in every]
+
+
+def test_a_million_points_are_a_table_of_some_megabytes_at_a_time():
+    many = xr.Dataset({"flags": ("x", np.zeros(10**6, np.int32))}, {"x": np.arange(1e6)})
+    held = [sum(column.nbytes for column in part.values()) for part in tables(many)]
+    assert sum(held) == 12 * 10**6 and max(held) < 4e6
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow"])

@@ -133,3 +133,17 @@ def test_a_constraint_is_kept_or_the_answer_says_so_and_every_round_counts():
     assert missed.flags & Flag.INFEASIBLE and missed.certificate["violation"] == pytest.approx(0.01)
     kept = minimize(lambda x, p: x[0], [0.0], [1.0], constraints=above(0.4), starts=2)
     assert kept.flags == 0 and float(kept.value["x"][0]) == pytest.approx(0.4, abs=1e-5) and int(kept.steps) >= 20
+
+
+def test_a_limit_holds_the_best_point_whatever_the_unit_of_the_objective():
+    """The least of (x - 1)^2 up to a limit of 1/2 is at the limit, and goes where it goes."""
+    bowl = lambda x, p: p["unit"] * (x[0] - 1.0) ** 2
+    limit = lambda x, p: jnp.stack([x[0] - p["limit"]])
+    for unit in (1.0, 1e-11):
+        given = {"unit": unit, "limit": 0.5}
+        found = minimize(bowl, [0.0], [2.0], given, limit, starts=2)
+        dx, dv = derivative(bowl, found, [0.0], [2.0], given, limit)
+        assert float(np.squeeze(dx["limit"])) == pytest.approx(1.0)
+        assert float(dv["limit"]) == pytest.approx(-unit, rel=1e-4)
+        assert float(np.squeeze(dx["unit"])) == pytest.approx(0.0, abs=1e-3)
+        assert float(dv["unit"]) == pytest.approx(0.25, rel=1e-4)

@@ -59,3 +59,8 @@ def test_one_at_a_time_changes_one_argument_and_the_widest_bar_is_on_top():
     assert names[-1].startswith("rate_rps") and "[USD/h]" in ax.get_xlabel()
     with pytest.raises(InputError, match="span of"):
         one_at_a_time(smooth, {"machine.speeds_rps": (1, 2)}, **GIVEN)
+
+
+def test_a_switch_is_no_number():
+    ds = elasticities(lambda x, squared: x**2 if squared else x, x=3.0, squared=True)
+    assert ds.argument.values.tolist() == ["x"] and float(ds["<lambda>"][0]) == pytest.approx(2.0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import math
+import re
 from functools import partial
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import pandas
 import pytest
 import rich.progress
 import xarray as xr
+from rich.console import Console
 
 from dmodels import choice, grid, sweep, zipped
 from dmodels.core.errors import InputError
@@ -176,6 +179,9 @@ def test_a_bar_goes_on_from_what_is_done_where_somebody_looks(monkeypatch):
         made.clear()
         with space._shown(asked, 10, 4) as tick:
             tick()
+        for bar in made:
+            (text := Console(file=io.StringIO(), width=200)).print(bar)
+            assert re.match(r"sweep ━+ +5/10 blocks ", text.file.getvalue())
         assert [(bar.tasks[0].completed, bar.tasks[0].total) for bar in made] == [(5, 10)] * shown
 
 
@@ -194,6 +200,12 @@ def test_blocks_of_a_large_space_hold_what_they_may_and_evaluate_little_in_vain(
     assert rows * columns <= 2**15
     if down * across > 2**15:
         assert -(-down // rows) * rows * (-(-across // columns) * columns) <= 3 * down * across
+
+
+@pytest.mark.parametrize("wide", [32, 64, 128, 256, 512])
+def test_what_blocks_of_some_width_tile_is_evaluated_without_waste(wide):
+    rows, columns = _block_shape(2**15 // wide, 5 * wide, 2**15)
+    assert rows * columns == 2**15 and (2**15 // wide) % rows == 5 * wide % columns == 0
 
 
 @pytest.mark.parametrize("process", [0, 1])

@@ -42,6 +42,10 @@ def test_small_groups_leave_the_answer_to_wider_ones():
     assert "known/agg/stated/b200_sxm/vllm" not in found.groups
     spread = found.multipliers("known", "b200_sxm", "vllm", "agg")
     assert spread["tpot"]["80"].low < 1 < spread["tpot"]["80"].high
+    for j, metric in enumerate(("ttft", "tpot")):
+        for name, share in (("80", 0.80), ("95", 0.95)):  # of the group's own errors it holds as many as it says
+            low, high = found.groups["known/agg/stated/h200_sxm/vllm"][metric][name]
+            assert np.mean((low <= errors[20:, j]) & (errors[20:, j] <= high)) == pytest.approx(share, abs=0.01)
 
 
 def test_novelty_is_the_pair_then_the_architecture():

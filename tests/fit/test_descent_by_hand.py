@@ -274,3 +274,13 @@ def test_effects_of_the_fit_are_added_to_the_priors(monkeypatch):
         problem.origin[1], sum(centre.get(level, 0.0) for level in silicon.hierarchy.row_levels(rows[1]))
     )
     assert silicon.fit(None, rows).covariance is None and not asked[1][1].any() and asked[1][2] == 25
+
+
+def test_rows_of_one_path_stand_together_with_the_effects_that_they_feel():
+    """Three levels of two efficiencies, two of which nothing is said of."""
+    scale = np.array([[1.0, 0.0], [0.5, 0.2], [0.0, 0.3]])
+    places = descent.places_of(np.array([[0, 1], [0, 2], [0, 1]]), scale)
+    assert places.active.tolist() == [0, 2, 3, 5] and places.path.tolist() == [0, 1, 0]
+    assert places.effect.tolist() == [[0, 1, 2], [0, 3, 4]]  # 4: none
+    assert places.factor.tolist() == [[1.0, 0.5, 0.2], [1.0, 0.3, 0.0]]
+    assert [row[:k] for row, k in zip(places.name.tolist(), (3, 2), strict=True)] == [[0, 0, 1], [0, 1]]

@@ -16,6 +16,7 @@ from dmodels.fit.hierarchy import deviation, generation, levels
 from dmodels.fit.operators.blocks import BLOCKS, block
 from dmodels.fit.operators.coefficients import DATA_SHEET, MEASURED, RELATIVES, Coefficients, Kind
 from dmodels.fit.operators.columns import NOT_GATED, READERS, WHOLE_TOKENS
+from dmodels.fit.operators.hierarchy import DEVIATION
 from dmodels.fit.points import FORMATS, checkpoint
 from dmodels.fit.rows import parse_row
 from tests.fit.test_rows import AGG
@@ -287,6 +288,24 @@ def test_blocks_of_latent_attention_have_their_models_sizes():
         assert rows["entry_bytes"].tolist() == [known.entries, 2 * known.entries]
         assert rows["top_k"].tolist() == rows["index_dim"].tolist() == [0, 0]  # all are attended to
         assert rows["dtype"].tolist() == ["fp8+fp8", "fp8+fp8+bfloat16"]
+
+
+def test_what_parts_leave_to_their_combination_is_less_than_they_explain():
+    """One standard deviation is a factor of two at most, but for what all kernels have in common."""
+    for level, told in DEVIATION.items():
+        parts = level.split("+")
+        assert 0.1 <= told <= (max(DEVIATION[part] for part in parts) if len(parts) > 1 else 0.7 + 2 * (level == "all"))
+
+
+def test_blocks_hold_the_tensors_of_the_published_checkpoints():
+    """Shapes in the checkpoints' headers: with 128 heads, five matrices of attention; and the indexer's three."""
+    sizes = lambda *shapes: sum(rows * columns for rows, columns in shapes)
+    down = (1536, 7168), (512 + 64, 7168)
+    heads = (128 * 192, 1536), (128 * 256, 512), (7168, 128 * 128)
+    plain, sparse, glm = map(block, ("deepseek-ai/DeepSeek-V3", "deepseek-ai/DeepSeek-V3.2", "zai-org/GLM-5"))
+    for one, indexer in ((plain, 0), (sparse, sizes((64 * 128, 1536), (128, 7168), (64, 7168)))):
+        assert one.token_weights == sizes(*down) + indexer and 128 * one.head_weights == sizes(*heads)
+    assert glm.token_weights == sizes((2048, 6144), (576, 6144), (32 * 128, 2048), (128, 6144), (32, 6144))
 
 
 def test_blocks_that_choose_what_they_attend_to():

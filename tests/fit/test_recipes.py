@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from dmodels.fit import recipes
 from dmodels.fit.layouts import layouts
-from dmodels.fit.recipes import Layout, Recipe, _recipes, side
+from dmodels.fit.recipes import KEYS, Layout, Recipe, _recipes, side
 from dmodels.fit.rows import parse_row
 
 ROW = {
@@ -117,3 +118,13 @@ def test_every_line_of_the_list_is_well_formed():
 @pytest.mark.parametrize(("text", "gpus", "dp"), [("2xtp16", 16, 1), ("1xdep32", 32, 32), ("3xdp4", 4, 4)])
 def test_spellings_of_a_side(text, gpus, dp):
     assert side(text).gpus == gpus and side(text).dp == dp
+
+
+def test_experts_that_are_spread_over_some_gpus_were_spread_whatever_their_number(monkeypatch):
+    """A row says over how many of one instance or of all; of deployments that are else alike the one that spreads."""
+    key = tuple(ROW[name] for name in KEYS)
+    known = [Recipe(side(prefill), side("1xtp4"), 0.0, frozenset({9})) for prefill in ("1xdp4", "1xdep4")]
+    monkeypatch.setattr(recipes, "_recipes", lambda: [("deepseek", "", key, one) for one in known])
+    for spread, (wanted,) in ((1.0, known[:1]), (2.0, known[1:]), (4.0, known[1:]), (32.0, known[1:])):
+        assert recipes.candidates(ROW, 9.0, 1.0, spread, 1.0) == [wanted]
+    assert recipes.candidates(ROW, 8.0, 1.0, 1.0, 1.0) == []

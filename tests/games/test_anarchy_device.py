@@ -184,6 +184,7 @@ COSTS = [
     IndexCost(capacity=8.0),  # places for all, and none to spare; a worker with 8 or more is past its pole
     IndexCost(capacity=7.5, d_s=0.0),  # fewer places than requests
     IndexCost(a_s=[0.1, 0.2, 0.0], cache_s=0.3, capacity=[4.0, 64.0, 9.0]),
+    IndexCost(a_s=1e-3, b_s=1.0, cache_s=0.9),  # to the cache, whatever the company
 ]
 
 
@@ -191,6 +192,7 @@ COSTS = [
 @pytest.mark.parametrize("kind", ["distinct", "prefixes"])
 def test_the_index_of_windows_is_the_hosts(kind, aware):
     data = request_windows(np.random.default_rng(6), kind, 24, 24, 3)
+    data[2][0] = [0.0, 1.0, 0.0]  # all to one worker
     for cost in COSTS:
         check_index(*(poa_index(*data, cost, aware, backend=b) for b in ("device", "cpu")))
 

@@ -68,6 +68,10 @@ def test_the_move_that_gains_most():
         assert (moved.sum(1) == x.sum(1)).all() and (moved >= 0).all() and steps <= 40
         assert settled == (interpreted(kernels.best_move)(f, c, moved, moved.sum(0), 0.0)[1] == -1)
         assert (steps == 0) == (max(gains.values(), default=0.0) <= 0)
+        for most in range(min(steps, 4) + 1):  # as many moves as are needed are enough, and fewer are not
+            early = x.copy()
+            assert interpreted(kernels.respond)(f, c, early, 0.0, most) == (most, settled and most == steps)
+            assert most < steps or (early == moved).all()
 
 
 def test_requests_that_come_in_turn_take_the_cheapest_worker():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dmodels.catalog.expert_tiles import tuned_shapes
+from dmodels.models.operators import LAWS
 from dmodels.models.operators.choice import feature, listed
 from dmodels.models.operators.collective import SENDS
 from dmodels.models.operators.laws import BLOCKS as BLOCK_KINDS
@@ -113,7 +114,7 @@ def _moe(t: Columns) -> Iterator[Rows]:
     plain = _among(t, NOT_GATED)
     skew = np.array([SKEW.get(name, np.nan) for name in t["distribution"]])
     known = np.isfinite(skew)
-    rows = {name: t[name] for name in NEEDED["moe"][2:9]}
+    rows = {name: t[name] for name in LAWS["moe"].fields if name in t}
     rows |= {"matrices": np.where(plain, 2.0, 3.0), "skew": skew, "dtype": t["moe_dtype"], **_common(t)}
     rows["kernel"] = _expert_kernel(t)
     yield "moe", {name: np.asarray(values)[known] for name, values in rows.items()}

@@ -47,12 +47,10 @@ def _worst_ratio(f, total, s):
                 if own > 0:
                     a, b = new / own, paid / (o * own)
                     value = s * a - (s - 1.0) * b
-                elif s * o * new > (s - 1.0) * paid:
-                    return np.inf, -1.0 if paid > o * new else 1.0  # a larger s may do, or nothing
-                else:
-                    continue
-                if value > best:
-                    best, slope = value, a - b
+                    if value > best:
+                        best, slope = value, a - b
+                elif new > 0:  # free at o, not at n + 1: who first pays meets n who do not, and no s will do
+                    return np.inf, 1.0
     return best, slope
 
 
@@ -71,16 +69,9 @@ def _least_price(f, total):
             return high, np.inf
         high *= 2.0
         at_high, rise_high = _worst_ratio(f, total, high)
-    if at_high == np.inf:
-        return high, np.inf
     for _ in range(200):
-        if at_low == np.inf:
-            s, floor = 0.5 * (low + high), -np.inf
-            if high - low < 1e-12 * high:
-                return high, at_high
-        else:
-            s = (at_low - rise_low * low - at_high + rise_high * high) / (rise_high - rise_low)
-            floor = at_high + rise_high * (s - high)
+        s = (at_low - rise_low * low - at_high + rise_high * high) / (rise_high - rise_low)
+        floor = at_high + rise_high * (s - high)
         s = min(max(s, low), high)
         value, rise = _worst_ratio(f, total, s)
         if value <= floor * (1.0 + 1e-14) or s == low or s == high:

@@ -39,7 +39,8 @@ def tree_nodes(net: Levels, access: np.ndarray) -> Nodes:
             code.append(np.searchsorted(outer, read[level]))
         below = total + group
         total += int(group.max()) + 1
-    return Nodes(np.array(child), np.array(first), np.array(code).reshape(-1, access.size), outer)
+    codes = np.array(code, np.int64).reshape(len(code), access.size)
+    return Nodes(np.array(child, np.int64), np.array(first), codes, outer)
 
 
 @kernel

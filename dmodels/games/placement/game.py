@@ -70,15 +70,8 @@ class PlacementGame(Record):
             if shape not in allowed or tiers == 0:
                 kinds = " or ".join(map(str, allowed))
                 raise InputError(f"{name} has shape {shape}; accepted for {n} workers and {m} blocks: {kinds}")
-        for name, may_be_infinite in (
-            ("demand_rps", False),
-            ("access_s", False),
-            ("capacity_bytes", True),
-            ("distance_s", True),
-            ("recompute_s", False),
-            ("block_bytes", False),
-        ):
-            value = getattr(self, name)
+        for name, value in vars(self).items():
+            may_be_infinite = name in ("capacity_bytes", "distance_s")
             if name == "distance_s":
                 value = value[~np.eye(n, dtype=bool)]
             if np.isnan(value).any() or (value < 0).any() or not (may_be_infinite or np.isfinite(value).all()):

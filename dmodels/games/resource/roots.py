@@ -79,7 +79,7 @@ def unique(game: Game, live: bool) -> Solution:
     flat = (held.marginals(zero)[0] == 0.0) & (held.marginals(total)[1] == 0.0)
     flags = _trouble(held) | flag_nonfinite(x, prefill, decode, split.cost) | flag_where(flat, Flag.OUT_OF_DOMAIN)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(split, certificate, flags, jnp.int32(1) * jnp.ones_like(flags))
+    return Solution(split, certificate, flags, jnp.ones_like(flags))
 
 
 def _residual(x, difference, total):
@@ -150,7 +150,7 @@ def scanned(game: Game, live: bool) -> Solution:
         | flag_nonfinite(jnp.sum(values), prefill, decode, split.cost)
     )
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
+    return Solution(split, certificate, flags, jnp.full_like(flags, GRID))
 
 
 def optimum_near(game_and_place: tuple[Game, Real], live: bool) -> Solution:
@@ -188,4 +188,4 @@ def optimum(game: Game, live: bool, place: Real | None = None) -> Solution:
     }
     flags = _trouble(held) | flag_nonfinite(costs[best], slope)
     certificate, flags = jax.lax.stop_gradient((certificate, flags))
-    return Solution(split, certificate, flags, jnp.int32(GRID) * jnp.ones_like(flags))
+    return Solution(split, certificate, flags, jnp.full_like(flags, GRID))

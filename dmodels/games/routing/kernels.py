@@ -149,9 +149,9 @@ def flow_at_loads(cost, allowed, q, loads, sign):
                 break
         end = -1
         for j in range(workers):
-            if column[j] > 0 and dist_j[j] < np.inf and (end < 0 or dist_j[j] < dist_j[end]):
+            if column[j] > 0 and (end < 0 or dist_j[j] < dist_j[end]):
                 end = j
-        if end < 0:
+        if end < 0 or dist_j[end] == np.inf:
             return False, 0.0, x
         amount, j = column[end], end
         while True:

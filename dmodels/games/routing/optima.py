@@ -96,7 +96,7 @@ def optimum_flows(a: RoutingArrays, *, backend: str = "auto") -> tuple[np.ndarra
         gap = np.where(missing, 0.0, np.maximum(s.certificate["gap"], 0.0))
         bound[at] = np.where(missing, np.inf, s.value.cost - gap)
         game = np.repeat(at, total)
-        np.add.at(flows, (game, np.broadcast_to(row, sit.shape).reshape(-1), np.maximum(sit, 0).reshape(-1)), 1)
+        np.add.at(flows, (game, np.broadcast_to(row, sit.shape).ravel(), np.maximum(sit, 0).ravel()), 1)
     bent = ~np.broadcast_to(convex.all(-1), size) & np.isfinite(bound)
     for b in np.flatnonzero(bent):  # moves that lower the social cost, until none does
         g, cost = load_costs(a.f[b % len(a.f)]), a.cost[b % len(a.cost)]
@@ -111,9 +111,8 @@ def _slots(g: np.ndarray, c: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> tupl
     for j in range(len(g)):
         below[j, lo[j] : hi[j] + 1] = hull(g[j, lo[j] : hi[j] + 1])
         slot[j, lo[j] : hi[j]] = steps(below[j, lo[j] : hi[j] + 1])
-    real = slot[np.isfinite(slot)]
-    low, high = (float(real.min()), float(real.max())) if real.size else (0.0, 0.0)
-    forced = low - 2.0 * (high - low) - 2.0 * float(c.max() - c.min())  # cheaper than any exchange: fills lo first
+    known = np.r_[0.0, slot[np.isfinite(slot)]]
+    forced = known.min() - 2.0 * (np.ptp(known) + np.ptp(c))  # cheaper than any exchange: fills lo first
     slot[np.arange(slot.shape[1]) < lo[:, None]] = forced
     return below, slot
 

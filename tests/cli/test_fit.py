@@ -1,0 +1,15 @@
+"""What `dmodels fit` says beside its tables."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace as Record
+
+from dmodels.cli.fit import _write
+
+
+def test_rows_are_counted_by_what_became_of_them(capsys):
+    found = Record(rows=[0] * 5, rejected=[Record(id="a", line=7, reason="no GPU"), Record(id="b", line=0, reason="?")])
+    found.outliers = [("row", "ttft", 1.0, 2.0, "?")]
+    _write(found, "rows.csv", None)
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["skipped a (line 7): no GPU", "skipped b: ?", "5 rows used, 2 skipped, 1 outlier"]

@@ -43,7 +43,7 @@ def stalled_tpot_s(
 
     # TPOT - t_0 = u^3 is exceeded by a normal deviation beyond a u - b
     def line(mean: Real, variance: Real, gaps: Real) -> tuple[Real, ...]:
-        each, scv = _relative(mean, variance, 1e-9 * alone_s)
+        each, scv = _relative(jnp.maximum(mean, 1e-9 * alone_s), variance)
         root = 3.0 / jnp.sqrt(scv)
         a, b = root * cube_root(gaps * each), root * (1.0 - scv / 9.0)
         of_a = 1.0 / a
@@ -84,13 +84,13 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
     [0.1, 0.6, 1.0]
     """
     mean = jnp.maximum(mean_s, 1e-12)
-    each, scv = _relative(mean, variance, 1e-12)
-    cap, shape, share = cap_s * each, 1.0 / scv, 1.0 / (1.0 + scv)  # k, and k/(k + 1)
+    each, scv = _relative(mean, variance)
+    cap, share = cap_s * each, 1.0 / (1.0 + scv)  # k/(k + 1)
 
-    def beyond(k: Real, of_k: Real, at: Real) -> Real:  # the tail at `at` times the mean, by Wilson and Hilferty
-        return _above(3.0 * jnp.sqrt(k) * (cube_root(at) - 1.0 + of_k / 9.0))
+    def beyond(scv: Real, at: Real) -> Real:  # the gamma's tail at `at` times its mean, by Wilson and Hilferty
+        return _above(3.0 / jnp.sqrt(scv) * (cube_root(at) - 1.0 + scv / 9.0))
 
-    left = mean * (1.0 - beyond(shape + 1.0, scv * share, cap * share)) + cap_s * beyond(shape, scv, cap)
+    left = mean * (1.0 - beyond(scv * share, cap * share)) + cap_s * beyond(scv, cap)
     return jnp.minimum(left, jnp.minimum(mean, cap_s))
 
 
@@ -105,9 +105,9 @@ def gamma_quantiles(mean: Real, variance: Real) -> Callable[[Real], Real]:
     return lambda normal: mean * (jnp.maximum(middle + normal * spread, 0.0) ** 3 - 1.0)
 
 
-def _relative(mean: Real, variance: Real, least: Real) -> tuple[Real, Real]:
-    """(1/mean of at least `least`, variance over its square): the reciprocal of the shape of a gamma distribution."""
-    each = 1.0 / jnp.maximum(mean, least)
+def _relative(mean: Real, variance: Real) -> tuple[Real, Real]:
+    """(1/mean, variance over its square), of which the second is the reciprocal of a gamma distribution's shape k."""
+    each = 1.0 / mean
     return each, jnp.clip(variance * each**2, 1e-6, 1e3)
 
 

@@ -38,6 +38,7 @@ from dmodels.games.resource import (
     serving_game,
     social_optimum,
 )
+from dmodels.models.memory import check_layout
 from dmodels.solvers.solution import Solution
 
 #: Pool sizes that a price-driven planner compares; of a larger fleet every so many workers.
@@ -83,6 +84,8 @@ def split(
 
     `burst`: how many times higher the arrival rate of the ten minutes is on which planners are scored.
     """
+    check_layout(model, prefill, "prefill")
+    check_layout(model, decode, "decode")
     game = serving_game(model, gpu, workload, slo, budget_gpus, prefill=prefill, decode=decode)
     selfish, best = equilibrium(game), social_optimum(game)
     whole = integer_split(game, best)

@@ -14,7 +14,7 @@ from dmodels.fit.calibration import deployment_measured, efficiencies_of, interv
 from dmodels.fit.kernels import Hosted, label
 from dmodels.fit.silicon import Effects
 from dmodels.models.latency import Efficiency, MixedSteps, Part, maximum_throughput, serve
-from dmodels.models.memory import LAYOUT_RULE, engine_memory, out_of_domain
+from dmodels.models.memory import check_layout, engine_memory
 
 from .plan.calibration import precision_name
 
@@ -89,9 +89,7 @@ def step_times(
     """
     if float(parallel.pp) > 1:
         raise InputError(f"pp = {float(parallel.pp):g}: accepted is 1, a step of pipeline stages has no single GPU")
-    if bool(out_of_domain(model, parallel)):
-        degrees = f"tp {float(parallel.tp):g}, dp {float(parallel.dp):g}, ep {float(parallel.ep):g}"
-        raise InputError(f"{degrees}: no engine runs the layout: {LAYOUT_RULE}")
+    check_layout(model, parallel)
     machine = Hosted(model, gpu, gpu_name, backend, parallel)
     precision = precision_name(model)
     e = efficiencies_of([machine], [precision], architecture, effects=effects)[0]

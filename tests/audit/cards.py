@@ -36,6 +36,7 @@ def model_card(name: str) -> dict[str, float | str] | None:
         "weight_bytes": each * float(row["params_b"]),
         "read_bytes": 0.9 * each * float(row["active_b"]),
         "kv_bytes_per_token": float(eval(row["cache_bytes"])),
+        "kv_heads": float(row["cache_bytes"].split("*")[2]) if "*2*" in row["cache_bytes"] else 1.0,
         "weight_bits": float(row["weight_bits"]),
         "context_tokens": float(row["context_tokens"]),
     }

@@ -222,6 +222,8 @@ def _reads(inputs: Any, result: Any, findings: Findings) -> None:
     for row in result["tiers"] if card else []:
         own = inputs["tiers"][row["tier"].lower()]
         block, late = 512 * card["kv_bytes_per_token"], own.get("latency", 0.0)
+        if row["tier"] == "HBM":  # GPUs beyond the heads hold copies
+            block *= max(inputs["parallel"]["tp"] / card["kv_heads"], 1.0)
         findings.same(f"a block in {row['tier']}", row["block_mib"] * 2**20, block, rel=1e-6)
         findings.same(f"the price of {row['tier']}", row["usd_per_gib"], own["price"])
         if row["size_gib"] is not None:

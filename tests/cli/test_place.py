@@ -21,6 +21,7 @@ WRONG = {  # what the message says: (what is replaced, by what, where the messag
     "greater than or equal to 1": ("workers = 8", "workers = 0", "sharing.workers"),
     "greater than or equal to 0": ("price = 5.0", "price = -5.0", "tiers.dram.price"),
     "first_token needs hit_rate": ("hit_rate = 0.15", 'first_token = "1 s"', "target"),
+    "no engine runs the layout": ("tp = 4", "tp = 3", "parallel = tp 3"),
     "'h1000' is unknown": ('name = "h100_sxm"', 'name = "h1000"', "h1000"),
 }
 

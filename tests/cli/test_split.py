@@ -21,6 +21,8 @@ WRONG = {  # what the message says: (what is replaced, by what, where the messag
     "is missing": ('tpot = "25 ms"', "", "slo.tpot"),
     "greater than or equal to 1": ("prefill_tp = 4", "prefill_tp = 0", "parallel.prefill_tp"),
     "give one of": ('name = "azure-conv"', 'name = "azure-conv"\ninput_tokens = 5', "workload"),
+    "no engine runs the layout": ("prefill_tp = 4", "prefill_tp = 3", "prefill = tp 3"),
+    "tp must divide": ("decode_tp = 4", "decode_tp = 12", "decode = tp 12"),
     "unknown": ('name = "h100_sxm"', 'name = "h1000"', "h1000"),
     "at line": ("[gpu]", "[gpu", "split.toml"),
 }

@@ -182,6 +182,7 @@ def test_a_server_is_simulated_on_traffic_and_drowns_beyond_its_capacity(tmp_pat
         (["--replay", "nowhere.jsonl", "--gpu", "h100"], "nowhere.jsonl"),
         (["--model", "llama-3.1-8b", "--gpu", "h100", "--slots", "4"], "slots"),
         (["--model", "llama-3.1-70b", "--gpu", "l4"], "memory"),
+        (["--model", "llama-3.1-70b", "--gpu", "h100", "--tp", "3"], "tp 3"),
         (["--model", "llama-3.1-8b", "--gpu", "h100", "--backend", "orca"], "orca"),
         (["--plan", "nowhere.json", "--model", "llama-3.1-8b"], "plan"),
         (["--out", "x.csv"], "--out"),

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
+from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
@@ -107,6 +108,13 @@ def out_of_domain(model: Model, p: Parallel) -> Real:
         bad = bad | (degree != jnp.floor(degree))
     uneven = (model.n_q_heads > 0) & (jnp.mod(model.n_q_heads, jnp.maximum(p.tp, 1.0)) != 0)
     return bad | uneven | (p.pp > model.n_layers) | (p.ep > p.tp * p.dp)
+
+
+def check_layout(model: Model, p: Parallel, what: str = "parallel") -> None:
+    """Refuse a layout that is `out_of_domain`, of the workers that `what` names."""
+    if bool(out_of_domain(model, p)):
+        degrees = ", ".join(f"{name} {float(getattr(p, name)):g}" for name in ("tp", "pp", "dp", "ep"))
+        raise InputError(f"{what} = {degrees}: no engine runs the layout: {LAYOUT_RULE}")
 
 
 #: Nodes and weights of Gauss-Legendre on [-1, 1].

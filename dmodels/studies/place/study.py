@@ -27,6 +27,7 @@ from dmodels.models.cache import (
     usable,
     usable_hits,
 )
+from dmodels.models.memory import check_layout
 from dmodels.models.traffic import BLOCK_TOKENS, Trace
 
 from .buy import cheapest, purchases
@@ -66,6 +67,7 @@ def place(
     if not len(trace.block_ids):
         raise InputError(f"{trace.name}: its requests have no prefix block; accepted: at least one")
     _check(tiers, target_hit_frac, target_first_token_s, workers)
+    check_layout(model, parallel)
     ids, starts = trace.block_ids, trace.block_starts
     if workers > 1:
         pair_s = _PAIR_S * len(np.unique(ids))

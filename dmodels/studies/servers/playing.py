@@ -24,6 +24,7 @@ from dmodels.fit.silicon import Effects
 from dmodels.models.latency import Efficiency
 from dmodels.models.memory import (
     EngineMemory,
+    check_layout,
     engine_memory,
     kv_budget_bytes,
     kv_reserved_bytes,
@@ -128,6 +129,7 @@ def server(
     record = with_weight_dtype(record, weight_dtype.lower()) if weight_dtype else record
     record = with_kv_dtype(record, kv_dtype.lower()) if kv_dtype else record
     named = known if known in catalog.gpus() else ""
+    check_layout(record, parallel)
     machine = Hosted(record, catalog.gpu(gpu, gpu_file), named, backend, parallel)
     e = efficiencies_of([machine], [precision_name(record)], catalog.architecture(model), effects=effects)[0]
     layout = f"tp{float(parallel.tp):g}pp1dp{int(parallel.dp)}ep{float(parallel.ep):g}"

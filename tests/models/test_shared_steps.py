@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -97,3 +99,28 @@ def test_of_one_prompt_to_a_step_the_share_of_bare_steps_is_exact():
 def test_without_arrivals_nobody_waits():
     said = shared_steps(1e-9, 0.1, 0.05, 8.0, 0.0, 1.0)
     assert float(said.mean_s + said.left_over_s) == pytest.approx(0.0, abs=1e-8)
+
+
+def steps_by_substitution(rate, one, further, bare):
+    """(mean, variance) of steps with room for all, by putting the two equations into each other until they agree."""
+    jump = further if bare is None else further - (one - bare)
+    step, variance, room = one, 0.0, 1.0 - rate * further
+    for _ in range(4_000):  # a tenth of the way at a time: whole ones swing
+        spread = 0.0 if bare is None else rate * variance / step  # of a step's length, in prompts
+        none = math.exp(-rate * step * (math.log1p(spread) / spread if spread > 1e-6 else 1.0))
+        moved = further**2 * rate * step + jump**2 * none * (1.0 - none) - 2.0 * further * jump * rate * step * none
+        step += 0.1 * ((one - further + jump * none) / room - step)
+        variance += 0.1 * (moved / (room * (1.0 + rate * further)) - variance)
+    return step, variance
+
+
+@pytest.mark.parametrize("bare", [None, 0.02, 0.09])
+@pytest.mark.parametrize("further", [0.01, 0.05, 0.098])
+@pytest.mark.parametrize("load", [0.1, 0.7, 0.97])
+def test_the_mean_step_and_its_variance_solve_both_equations(bare, further, load):
+    """Near saturation as well, where what a step takes changes the next ones for long."""
+    step, variance = steps_by_substitution(load / further, 0.1, further, bare)
+    going = {} if bare is None else {"bare_s": bare, "decoding": 1.0}
+    said = shared_steps(load / further, 0.1, further, 1e9, 0.0, 1.0, **going)
+    assert float(said.step_s) == pytest.approx(step, rel=1e-5)
+    assert float(said.step_variance_s2) == pytest.approx(variance, rel=1e-5)

@@ -80,23 +80,39 @@ def shared_steps(
     jump = m - jnp.where(goes_on, jnp.maximum(one_s - bare_s, 0.0), 0.0)  # of a step of none, off the line in N
     full = one_s + (most - 1.0) * m
     room = jnp.maximum(1.0 - x * m, 1e-9)
-    step, variance = one_s + 0.0 * x, 0.0 * x
-    inertia = jnp.maximum(room * (1.0 + x * m), 1e-9)
+    each_inertia = 1.0 / jnp.maximum(room * (1.0 + x * m), 1e-9)
+    each_jump = 1.0 / jnp.where(jump == 0.0, 1.0, jump)
+    least = one_s - m
     limit = _limit(most, x * full, square)
 
-    # a loop of XLA's: unrolled, it compiles far longer
-    def newton(_: Real, state: tuple[Real, Real]) -> tuple[Real, Real]:
-        step, variance = state
-        (none, slope, _), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
-        number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) / inertia
-        number = jnp.clip(number, 0.0, (full - step) * (step - one_s + m - jump))  # Bhatia and Davis
+    def varied(step: Real) -> Real:
+        """Variance of steps with this mean, which says how many of them are bare."""
+        came, none = x * step, jnp.clip((step * room - least) * each_jump, 0.0, 1.0)
+        number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) * each_inertia
+        number = jnp.clip(number, 0.0, (full - step) * (step - least - jump))  # Bhatia and Davis
         computed = came + jnp.where(goes_on, 0.0, none)
-        excess = step * room - (one_s - m + jump * none)
-        closer = step - excess / jnp.maximum(room + jump * x * slope, 0.02)
-        return jnp.clip(closer, one_s - m + jump, full), number + variance_s2 * jnp.minimum(computed / inertia, most)
+        return number + variance_s2 * jnp.minimum(computed * each_inertia, most)
 
-    first = jnp.broadcast_arrays(*newton(0, (step, variance)))
-    step, variance = jax.lax.fori_loop(0, 7, newton, (first[0], first[1]))
+    def over(step: Real) -> tuple[Real, Real]:
+        """By how much the mean is over what follows from it, and how much that rises with it."""
+        none, slope, _ = _bare(x, step, jnp.where(goes_on, varied(step), 0.0), limit)
+        return step * room - (least + jump * none), room + jump * x * slope
+
+    # a loop of XLA's: unrolled, it compiles far longer
+    def secant(_: Real, state: tuple[Real, ...]) -> tuple[Real, ...]:
+        before, excess_before, slope, step = state
+        excess, apart = over(step)[0], step - before
+        rises = (excess - excess_before) * apart > 1e-3 * apart**2
+        slope = jnp.where(rises, (excess - excess_before) / jnp.where(rises, apart, 1.0), slope)
+        slope = jax.lax.stop_gradient(slope)
+        return step, excess, slope, jnp.clip(step - excess / slope, least + jump, full)
+
+    step = jnp.clip(least / room, least + jump, full)
+    excess, slope = over(step)
+    slope = jnp.maximum(slope, 0.02)
+    first = jnp.broadcast_arrays(step, excess, slope, jnp.clip(step - excess / slope, least + jump, full))
+    step = jax.lax.fori_loop(0, 5, secant, tuple(first))[3]
+    variance = varied(step)
     (none, slope, limited), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
     carried = jnp.clip(x * (m - jump * slope), 0.0, 1.0 - 1e-6)
     drawn = x * ((m - jump * slope) ** 2 + variance_s2)

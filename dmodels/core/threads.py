@@ -37,25 +37,26 @@ if hasattr(os, "register_at_fork"):
 def share(loop: Callable[[int, int], None], count: int, work_s: float) -> None:
     """Call `loop(first, last)` over chunks of range(count), on all cores if the whole is worth it.
 
-    `loop` must leave the interpreter lock (numba `nogil`). The caller works too; chunks are taken in turn, so that
-    hard problems in one chunk do not leave the other cores idle.
+    `loop` must leave the interpreter lock (numba `nogil`). The caller works too; chunks are taken in turn, each a share
+    of what is left (Polychronopoulos and Kuck, 1987), so that hard problems in one do not leave the other cores idle.
     """
     if count <= 1 or CORES == 1 or work_s < WORTH_A_THREAD_S:
         loop(0, count)
         return
-    chunk = max(1, count // (8 * CORES))
-    turn = itertools.count()  # next() on it is atomic, so each chunk is taken once
-    starts = range(0, count, chunk)
+    ends, least = [0], max(1, count // (64 * CORES))
+    while ends[-1] < count:
+        ends.append(min(ends[-1] + max(least, (count - ends[-1]) // (4 * CORES)), count))
+    turn = itertools.count(1)  # next() on it is atomic, so each chunk is taken once
 
     def work() -> None:
         sharing.active = True
         try:
-            while (at := next(turn)) < len(starts):
-                loop(starts[at], min(starts[at] + chunk, count))
+            while (at := next(turn)) < len(ends):
+                loop(ends[at - 1], ends[at])
         finally:
             sharing.active = False
 
-    others = [_pool().submit(work) for _ in range(min(CORES - 1, len(starts) - 1))]
+    others = [_pool().submit(work) for _ in range(min(CORES - 1, len(ends) - 2))]
     work()
     for other in others:
         other.result()

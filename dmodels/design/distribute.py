@@ -18,8 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dmodels.core.records import float64
 
-from .program import Layout, Program, arguments, block, compiled, cut, evaluate, lowered
-from .store import in_memory
+from .program import Layout, Program, arguments, block, compiled, cut, evaluate
 
 Done = Iterator[tuple[int, dict[str, np.ndarray]]]
 
@@ -30,20 +29,6 @@ def by_threads(asked: Program, todo: Sequence[int], threads: int | None = None) 
     count = min(threads or os.cpu_count() or 1, max(1, len(todo)))
     with ThreadPoolExecutor(count) as pool:
         yield from _pooled(lambda number: pool.submit(evaluate, asked, number), todo, 2 * count)
-
-
-def gathered(
-    asked: Program, names: Sequence[str] | None = None, todo: Sequence[int] | None = None
-) -> dict[str, np.ndarray]:
-    """Outputs (all, or those named) over the whole space, (rows, columns, ...) each, by threads.
-
-    `todo`: only these blocks; the others' numbers are then arbitrary.
-    """
-    shapes = lowered(asked).out_info
-    store = in_memory(asked, {name: shapes[name] for name in names or shapes})
-    for number, outputs in by_threads(asked, store.todo() if todo is None else todo):
-        store.put(number, {name: outputs[name] for name in store.arrays})
-    return store.arrays
 
 
 @float64

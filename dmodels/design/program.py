@@ -2,13 +2,14 @@
 
 A block is `rows` x `columns` points: the longest axis of the space lies along the columns and the product of all other
 axes along the rows, as two nested maps. What depends on the rows alone is so computed once per row, not once per point.
+A block may take its rows in turns: a core's cache holds what a turn computes, and one call serves many of them.
 The axes' values are data, filled up to powers of two: new numbers never recompile, nor do a few more of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from threading import Lock
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ class Layout(NamedTuple):
 
     rows: int  # of a block
     columns: int
+    turn: int  # rows that are evaluated at once, a divisor of `rows`
     long_axis: int  # the axis along the columns
     outputs: tuple[str, ...] | None  # those to keep; None: all
     fixed: tuple[tuple[str, Any], ...]  # arguments that are no data: functions, text, switches
@@ -104,7 +106,7 @@ def program(
     across = sizes[long_axis] if sizes else 1
     rows, columns = _block_shape(int(np.prod(sizes, dtype=object)) // across, across, block_points)
     tables = tuple({name: filled(value) for name, value in axis.columns.items()} for axis in axes.values())
-    layout = Layout(rows, columns, long_axis, outputs, tuple(sorted(fixed.items())), bare)
+    layout = Layout(rows, columns, rows, long_axis, outputs, tuple(sorted(fixed.items())), bare)
     return Program(function, layout, tables, data, sizes)
 
 
@@ -115,18 +117,20 @@ def table(
     columns: Mapping[str, Any],
     constants: Mapping[str, Any],
     block: tuple[int, int],
+    turn: int,
     least: tuple[int, int],
 ) -> Program:
     """The formula at all pairs of a row and a column, whose arguments are arrays or records with a leading axis.
 
-    Blocks have a given shape, and tables are filled up to `least` (rows, columns), so that all smaller spaces share one
-    compiled program.
+    Blocks have a given shape and take `turn` rows at once, and tables are filled up to `least` (rows, columns), so that
+    all smaller spaces share one compiled program.
     """
     check_names(getattr(function, "__name__", "value"), function, [*rows, *columns], [*constants])
     sizes = tuple(len(jax.tree.leaves(part)[0]) for part in (rows, columns))
     tables = jax.device_put(tuple(filled(dict(part), most) for part, most in zip((rows, columns), least, strict=True)))
     data = {name: _as_data(name, value) for name, value in constants.items()}
-    return Program(function, Layout(*block, long_axis=1, outputs=None, fixed=(), bare="value"), tables, data, sizes)
+    layout = Layout(*block, turn, long_axis=1, outputs=None, fixed=(), bare="value")
+    return Program(function, layout, tables, data, sizes)
 
 
 @float64
@@ -175,39 +179,64 @@ _WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 
 def cut(asked: Program, number: int, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """The part of a block's outputs that lies in the space."""
-    down, across = asked.window(number)
+    return cut_to(asked.window(number), outputs, outputs)
+
+
+def cut_to(window: tuple[slice, slice], outputs: Mapping[str, Any], names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Of these outputs, of a block that begins where the window does, the part that lies in it."""
+    down, across = window
     high, wide = down.stop - down.start, across.stop - across.start
-    return {name: np.asarray(value)[:high, :wide] for name, value in outputs.items()}
+    return {name: np.asarray(outputs[name])[:high, :wide] for name in names}
 
 
 def arguments(asked: Program, number: int) -> tuple:
-    """The data of one block: corner, sizes, tables and constants."""
-    down, across = asked.window(number)
-    corner = np.array([down.start, across.start], np.int64)
+    """The data of one block: its window, sizes, tables and constants."""
+    return arguments_of(asked, asked.window(number))
+
+
+def arguments_of(asked: Program, window: tuple[slice, slice]) -> tuple:
+    """The data of a block that begins where the window does, and need not go on below it."""
+    down, across = window
+    corner = np.array([down.start, across.start, down.stop], np.int64)
     return corner, np.array(asked.sizes, np.int64), asked.tables, asked.constants
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def block(function, layout: Layout, corner, sizes, tables, constants) -> dict[str, Any]:
-    """All outputs of the formula over one block, name -> (rows, columns, ...), flags among them."""
-    rows = corner[0] + jnp.arange(layout.rows, dtype=jnp.int64)
+    """All outputs of the formula over one block, name -> (rows, columns, ...), flags among them.
+
+    `corner`: its first row and column, and the row that it ends before; further rows of its shape may be left at 0.
+    """
     columns = corner[1] + jnp.arange(layout.columns, dtype=jnp.int64)
-    outer, inner = {}, {}
-    stride = jnp.int64(1)
-    for place in reversed(range(len(tables))):
-        size = sizes[place]
-        if place == layout.long_axis:
-            inner = _at(tables[place], jnp.minimum(columns, size - 1))
-            continue
-        outer |= _at(tables[place], (rows // stride) % size)
-        stride = stride * size
+    inner = {}
+    if tables:
+        inner = _at(tables[layout.long_axis], jnp.minimum(columns, sizes[layout.long_axis] - 1))
 
     def point(down, across):
         values = nested({**dict(layout.fixed), **constants, **down, **across})
         return kept(flagged(named(function(**values), layout.bare)), layout.outputs)
 
     by_columns = jax.vmap(point, (None, 0), axis_size=layout.columns)
-    return jax.vmap(by_columns, (0, None), axis_size=layout.rows)(outer, inner)
+
+    def turn(first):
+        rows, outer, stride = first + jnp.arange(layout.turn, dtype=jnp.int64), {}, jnp.int64(1)
+        for place in reversed(range(len(tables))):
+            if place != layout.long_axis:
+                outer |= _at(tables[place], (rows // stride) % sizes[place])
+                stride = stride * sizes[place]
+        return jax.vmap(by_columns, (0, None), axis_size=layout.turn)(outer, inner)
+
+    if layout.turn == layout.rows:
+        return turn(corner[0])
+    kinds = jax.eval_shape(turn, corner[0])
+    nothing = {name: jnp.zeros((layout.rows, *kind.shape[1:]), kind.dtype) for name, kind in kinds.items()}
+
+    def one_more(k, found):
+        there = k * layout.turn
+        put = lambda whole, part: jax.lax.dynamic_update_slice_in_dim(whole, part, there, 0)
+        return jax.tree.map(put, found, turn(corner[0] + there))
+
+    return jax.lax.fori_loop(0, -((corner[0] - corner[2]) // layout.turn), one_more, nothing)
 
 
 def _at(table: dict[str, Any], index) -> dict[str, Any]:

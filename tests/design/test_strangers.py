@@ -21,10 +21,11 @@ import sweep_formulas as formulas
 from dmodels import choice, grid, sweep, zipped
 from dmodels.core.errors import InputError
 from dmodels.core.flags import WARNINGS, Flag
-from dmodels.design.distribute import _pooled, by_cluster, by_threads, gathered
+from dmodels.design.distribute import _pooled, by_cluster, by_threads
 from dmodels.design.formula import flagged, named
 from dmodels.design.optimize import derivative, minimize
-from dmodels.design.program import program
+from dmodels.design.program import arguments_of, compiled, cut_to, evaluate, program
+from dmodels.design.program import table as by_rows
 from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto
 from dmodels.design.sensitivity import elasticities, one_at_a_time
 from dmodels.design.space import blocks, label
@@ -96,13 +97,21 @@ def test_the_rest_of_what_a_sweep_may_be_asked():
     prices = {"machine.price_usd_per_hour": grid("2 USD/h", "52596 USD/year")}
     priced = sweep(formulas.fleet, machine=formulas.SMALL, rate_rps=6.0, **prices)
     assert priced.cost_usd_per_hour.values.tolist() == pytest.approx([2.0, 6.0], rel=1e-3)
-    axes = {"x": grid(np.arange(100.0)).axis("x")}
-    asked = program(lambda x: {"y": x * x, "z": -x}, axes, {}, None, 16)
-    every = gathered(asked)
-    assert set(every) == {"y", "z", "flags"} and every["y"][0].tolist() == [k * k for k in range(100)]
-    some = gathered(asked, ["z"], todo=[1])
-    here = asked.window(1)
-    assert set(some) == {"z"} and some["z"][here].tolist() == every["z"][here].tolist()
+
+
+@pytest.mark.parametrize("turn", [1, 4, 16])
+def test_a_table_in_turns_has_the_rows_that_are_asked_for(turn):
+    """Any run of rows from any row on, of a block that holds more: what lies behind it is left at 0."""
+    rows, columns = {"x": np.arange(50.0)}, {"y": np.arange(7.0)}
+    asked = by_rows(lambda x, y: {"sum": x + 100 * y}, rows, columns, {}, (16, 8), turn, (64, 8))
+    assert [int(evaluate(asked, k)["sum"][0, 0]) for k in range(asked.blocks_count)] == [0, 16, 32, 48]
+    for top, bottom in ((0, 16), (3, 5), (33, 46), (49, 50)):
+        window = slice(top, bottom), slice(2, 6)
+        found = compiled(asked)(*arguments_of(asked, window))
+        part = cut_to(window, found, ["sum"])["sum"]
+        assert part.tolist() == [[x + 100.0 * y for y in range(2, 6)] for x in range(top, bottom)]
+        untouched = np.asarray(found["sum"])[-(-(bottom - top) // turn) * turn :]
+        assert turn == 16 or not untouched.any()
 
 
 def test_what_a_sweep_says_of_itself():

@@ -98,7 +98,5 @@ def test_pipeline_stages_have_no_single_step():
 
 
 def test_no_step_of_a_layout_that_no_engine_runs():
-    with pytest.raises(
-        InputError, match="tp 3, pp 1, dp 1, ep 1: no engine runs the layout: tp must divide"
-    ):
+    with pytest.raises(InputError, match="tp 3, pp 1, dp 1, ep 1: no engine runs the layout: tp must divide"):
         times(parallel=Parallel(tp=3.0))

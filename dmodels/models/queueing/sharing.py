@@ -79,40 +79,8 @@ def shared_steps(
     goes_on = decoding > 0.0
     jump = m - jnp.where(goes_on, jnp.maximum(one_s - bare_s, 0.0), 0.0)  # of a step of none, off the line in N
     full = one_s + (most - 1.0) * m
-    room = jnp.maximum(1.0 - x * m, 1e-9)
-    each_inertia = 1.0 / jnp.maximum(room * (1.0 + x * m), 1e-9)
-    each_jump = 1.0 / jnp.where(jump == 0.0, 1.0, jump)
-    least = one_s - m
     limit = _limit(most, x * full, square)
-
-    def varied(step: Real) -> Real:
-        """Variance of steps with this mean, which says how many of them are bare."""
-        came, none = x * step, jnp.clip((step * room - least) * each_jump, 0.0, 1.0)
-        number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) * each_inertia
-        number = jnp.clip(number, 0.0, (full - step) * (step - least - jump))  # Bhatia and Davis
-        computed = came + jnp.where(goes_on, 0.0, none)
-        return number + variance_s2 * jnp.minimum(computed * each_inertia, most)
-
-    def over(step: Real) -> tuple[Real, Real]:
-        """By how much the mean is over what follows from it, and how much that rises with it."""
-        none, slope, _ = _bare(x, step, jnp.where(goes_on, varied(step), 0.0), limit)
-        return step * room - (least + jump * none), room + jump * x * slope
-
-    # a loop of XLA's: unrolled, it compiles far longer
-    def secant(_: Real, state: tuple[Real, ...]) -> tuple[Real, ...]:
-        before, excess_before, slope, step = state
-        excess, apart = over(step)[0], step - before
-        rises = (excess - excess_before) * apart > 1e-3 * apart**2
-        slope = jnp.where(rises, (excess - excess_before) / jnp.where(rises, apart, 1.0), slope)
-        slope = jax.lax.stop_gradient(slope)
-        return step, excess, slope, jnp.clip(step - excess / slope, least + jump, full)
-
-    step = jnp.clip(least / room, least + jump, full)
-    excess, slope = over(step)
-    slope = jnp.maximum(slope, 0.02)
-    first = jnp.broadcast_arrays(step, excess, slope, jnp.clip(step - excess / slope, least + jump, full))
-    step = jax.lax.fori_loop(0, 5, secant, tuple(first))[3]
-    variance = varied(step)
+    step, variance = _mean_step(x, one_s, m, jump, full, variance_s2=variance_s2, standing=~goes_on, limit=limit)
     (none, slope, limited), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
     carried = jnp.clip(x * (m - jump * slope), 0.0, 1.0 - 1e-6)
     drawn = x * ((m - jump * slope) ** 2 + variance_s2)
@@ -176,6 +144,45 @@ def _limit(most: Real, came: Real, square: Real) -> _Limit:
     return _Limit(
         most, jnp.exp(-2.0 * (math.e - 1.0) * u), left * deviation, jnp.maximum(square / eta, left * deviation)
     )
+
+
+def _mean_step(
+    x: Real, one_s: Real, m: Real, jump: Real, full: Real, *, variance_s2: Real, standing: Real, limit: _Limit
+) -> tuple[Real, Real]:
+    """(mean, variance) of steps: the mean says how many of them are bare, and so the variance, from which the mean
+    follows again. `standing`: of an engine without requests to decode."""
+    room = jnp.maximum(1.0 - x * m, 1e-9)
+    each_inertia = 1.0 / jnp.maximum(room * (1.0 + x * m), 1e-9)
+    each_jump = 1.0 / jnp.where(jump == 0.0, 1.0, jump)
+    least = one_s - m
+
+    def varied(step: Real) -> Real:
+        came, none = x * step, jnp.clip((step * room - least) * each_jump, 0.0, 1.0)
+        number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) * each_inertia
+        number = jnp.clip(number, 0.0, (full - step) * (step - least - jump))  # Bhatia and Davis
+        computed = came + jnp.where(standing, none, 0.0)
+        return number + variance_s2 * jnp.minimum(computed * each_inertia, limit.most)
+
+    def over(step: Real) -> tuple[Real, Real]:
+        """By how much the mean is over what follows from it, and how much that rises with it."""
+        none, slope, _ = _bare(x, step, jnp.where(standing, 0.0, varied(step)), limit)
+        return step * room - (least + jump * none), room + jump * x * slope
+
+    # a loop of XLA's: unrolled, it compiles far longer
+    def secant(_: Real, state: tuple[Real, ...]) -> tuple[Real, ...]:
+        before, excess_before, slope, step = state
+        excess, apart = over(step)[0], step - before
+        rises = (excess - excess_before) * apart > 1e-3 * apart**2
+        slope = jnp.where(rises, (excess - excess_before) / jnp.where(rises, apart, 1.0), slope)
+        slope = jax.lax.stop_gradient(slope)
+        return step, excess, slope, jnp.clip(step - excess / slope, least + jump, full)
+
+    step = jnp.clip(least / room, least + jump, full)
+    excess, slope = over(step)
+    slope = jnp.maximum(slope, 0.02)
+    first = jnp.broadcast_arrays(step, excess, slope, jnp.clip(step - excess / slope, least + jump, full))
+    step = jax.lax.fori_loop(0, 5, secant, tuple(first))[3]
+    return step, varied(step)
 
 
 def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real, Real, Real]:

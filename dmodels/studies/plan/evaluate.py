@@ -7,17 +7,18 @@ memory is bounded, and tables have at least `ROWS` x `COLUMNS` places, so plans 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from dmodels.core.devices import accelerators
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real, float64
 from dmodels.core.threads import CORES, share
-from dmodels.design.distribute import gathered
-from dmodels.design.program import Program, arguments, compiled, cut, lowered, table
+from dmodels.design.program import Program, arguments_of, compiled, cut_to, lowered, table
 from dmodels.models.instance import Engine, Operating, operate
 from dmodels.solvers.roofline import DeviceWork
 
@@ -25,10 +26,10 @@ from .designs import Cells
 
 #: The smallest table: cells, and numbers of instances that one call of the engine looks at.
 ROWS, COLUMNS = 1024, 64
-#: Cells and numbers of instances of one compiled block.
-_BLOCK = (64, 16)
+#: Cells and numbers of instances of one compiled block, and of the cells those that are evaluated at once.
+_BLOCK, _TURN = (512, 16), 64
 #: The same where more are asked than a plan ever does: what a row costs once is shared by more points.
-_WIDE = (32, 128)
+_WIDE, _WIDE_TURN = (512, 128), 32
 #: Numbers of instances that a round of the search tries for each of its two questions: a block's columns.
 _TRIES = _BLOCK[1] // 2
 #: Instances are searched up to this.
@@ -78,27 +79,8 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
 @float64
 def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, slowdown=1.0) -> Operating:
     """`evaluate` over all cells; `instances` (cells, r). Host arrays (cells, r)."""
-    wide = instances.shape[1] > COLUMNS
-    asked = _asked(cells, rate_rps, engine, slowdown, _WIDE if wide else _BLOCK)
-    if not wide:
-        return Operating(**_at(asked, instances))
-    told, step = lowered(asked).out_info, compiled(asked)
-    found = {name: np.empty(instances.shape, told[name].dtype) for name in Operating._fields}
-
-    windows = [slice(left, left + _WIDE[1]) for left in range(0, instances.shape[1], _WIDE[1])]
-    given = lru_cache(CORES)(lambda window: _given(asked, instances[:, windows[window]]))
-    blocks = given(0).blocks_count  # of any window
-
-    @float64  # each thread has settings of its own
-    def parts(first: int, last: int) -> None:
-        for window, number in (divmod(part, blocks) for part in range(first, last)):
-            there = given(window)
-            rows, columns = there.window(number)
-            for name, values in cut(there, number, step(*arguments(there, number))).items():
-                found[name][:, windows[window]][rows, columns] = values
-
-    share(parts, len(windows) * blocks, math.inf)
-    return Operating(**found)
+    block, turn = (_BLOCK, _TURN) if instances.shape[1] <= COLUMNS else (_WIDE, _WIDE_TURN)
+    return Operating(**_at(_asked(cells, rate_rps, engine, slowdown, block, turn), instances))
 
 
 @float64
@@ -113,9 +95,10 @@ def fewest_instances(cells: Cells, rate_rps: float, engine: Engine, slowdown=1.0
     low = np.zeros((asked.sizes[0], 2))
     high = np.full_like(low, MOST + 1.0)
     trial = np.round(np.geomspace(1.0, MOST, _TRIES)) + 0.0 * low[..., None]
-    while (blocks := np.unique(np.flatnonzero((high - low > 1.0).any(1)) // _BLOCK[0])).size:
-        at = np.isin(np.arange(len(low)) // _BLOCK[0], blocks)  # cells of the blocks in which one is still open
-        flags = _at(asked, trial.reshape(len(low), -1), ("flags",), blocks.tolist())["flags"]
+    turn = asked.layout.turn
+    while (turns := np.unique(np.flatnonzero((high - low > 1.0).any(1)) // turn)).size:
+        at = np.isin(np.arange(len(low)) // turn, turns)  # cells of the turns in which one is still open
+        flags = _at(asked, trial.reshape(len(low), -1), ("flags",), turns)["flags"]
         wanting = (flags[at].reshape(-1, 2, _TRIES) & blocking) != 0
         low[at] = np.maximum(low[at], np.where(wanting, trial[at], 0.0).max(-1))
         high[at] = np.minimum(high[at], np.where(wanting, np.inf, trial[at]).min(-1))
@@ -149,7 +132,9 @@ def _point(cell: Cells, counts: Real, slowdown: Real, column: Real, rate_rps: Re
     return evaluate(cell, counts[column], rate_rps, slowdown, engine)
 
 
-def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown, block: tuple[int, int] = _BLOCK) -> Program:
+def _asked(
+    cells: Cells, rate_rps: float, engine: Engine, slowdown, block: tuple[int, int] = _BLOCK, turn: int = _TURN
+) -> Program:
     """The cells as a table whose numbers of instances are still to be given."""
     n = len(cells.slots_count)
     rows = {
@@ -159,12 +144,39 @@ def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown, block: tuple
     }
     constants = {"rate_rps": float(rate_rps), "engine": engine}
     columns = np.arange(rows["counts"].shape[1])
-    return table(_point, rows, {"column": columns}, constants, block, (ROWS, len(columns)))
+    turn = block[0] if accelerators() else turn  # one turn fills a core's cache, and not a GPU
+    return table(_point, rows, {"column": columns}, constants, block, turn=turn, least=(ROWS, len(columns)))
 
 
-def _at(asked: Program, instances: np.ndarray, names=None, blocks=None) -> dict[str, np.ndarray]:
-    """The table at up to COLUMNS numbers of instances per cell."""
-    return gathered(_given(asked, instances), names, blocks)
+def _at(
+    asked: Program, instances: np.ndarray, names: Sequence[str] = Operating._fields, todo: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Outputs of the table at numbers of instances (cells, r), by threads; `todo`: of the cells in these turns alone.
+
+    A call computes turns that follow each other, as many as a block holds: it costs as much as some hundred points.
+    """
+    layout, told, step = asked.layout, lowered(asked).out_info, compiled(asked)
+    found = {name: np.empty(instances.shape, told[name].dtype) for name in names}
+    todo = np.arange(-(-len(instances) // layout.turn)) if todo is None else todo
+    ends = np.flatnonzero(np.diff(todo, append=-1) != 1) + 1  # of turns that follow each other
+    width = len(asked.tables[1]["column"])
+    given = lru_cache(CORES)(lambda left: _given(asked, instances[:, left : left + width]))
+
+    @float64  # each thread has settings of its own
+    def parts(first: int, last: int) -> None:
+        while first < last:
+            across, at = divmod(first, len(todo))
+            left = across * layout.columns
+            there = given(left // width * width)
+            many = min(last - first, ends[np.searchsorted(ends, at, "right")] - at, layout.rows // layout.turn)
+            rows = slice(todo[at] * layout.turn, min((todo[at] + many) * layout.turn, len(instances)))
+            columns = slice(left % width, min(left % width + layout.columns, there.sizes[1]))
+            for name, values in cut_to((rows, columns), step(*arguments_of(there, (rows, columns))), names).items():
+                found[name][rows, left : left + layout.columns] = values
+            first += many
+
+    share(parts, -(-instances.shape[1] // layout.columns) * len(todo), math.inf)
+    return found
 
 
 def _given(asked: Program, instances: np.ndarray) -> Program:

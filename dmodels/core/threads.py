@@ -49,17 +49,18 @@ def share(loop: Callable[[int, int], None], count: int, work_s: float) -> None:
     turn = itertools.count(1)  # next() on it is atomic, so each chunk is taken once
 
     def work() -> None:
-        sharing.active = True
+        outside, sharing.active = sharing.active, True
         try:
             while (at := next(turn)) < len(ends):
                 loop(ends[at - 1], ends[at])
         finally:
-            sharing.active = False
+            sharing.active = outside
 
     others = [_pool().submit(work) for _ in range(min(CORES - 1, len(ends) - 2))]
     work()
     for other in others:
-        other.result()
+        if not other.cancel():  # one that waits for a thread has nothing left to do: a loop inside of another's ends
+            other.result()
 
 
 def frozen(array: np.ndarray) -> np.ndarray:

@@ -30,6 +30,23 @@ def test_every_index_is_taken_once_and_the_last_parts_are_small(cores, count, mo
         assert sizes[-1] <= max(count / (32 * cores), 1) and len(sizes) < 100 * cores
 
 
+def test_a_loop_inside_of_a_loop_ends(monkeypatch):
+    """The threads that would take a part of the inner one are all in the outer one."""
+    monkeypatch.setattr(threads, "CORES", 2)
+    both, seen = threading.Barrier(2, timeout=20), np.zeros((2, 50))
+
+    def outer(first, last):
+        both.wait()  # each core has one of them
+        for row in seen[first:last]:
+            threads.share(lambda start, end, row=row: row[start:end].__iadd__(1.0), 50, 1.0)
+            assert threads.sharing.active
+
+    done = threading.Thread(target=threads.share, args=(outer, 2, 1.0), daemon=True)
+    done.start()
+    done.join(20)
+    assert not done.is_alive() and not threads.sharing.active and np.all(seen == 1.0)
+
+
 def test_little_work_wakes_no_thread(monkeypatch):
     monkeypatch.setattr(threads, "CORES", 2)
     taken = []

@@ -27,6 +27,7 @@ MACHINE = ("model", "gpu", "engine", "precision", "tp", "dp", "ep")
 Wide = Annotated[int, Field(ge=0)]
 #: Machines side by side in one table, so that a terminal of 120 columns shows whole names.
 CELLS_PER_TABLE = 4
+OUTLIERS_SHOWN = 20
 
 
 class MachineTable(Table):
@@ -129,10 +130,15 @@ def _tables(found: Any) -> list[Shown]:
     spread = [[name, *(round(factor, 3) for factor in found.spread80[name])] for name in ("ttft", "tpot")]
     tables.append(("80 % of new points, as factors on a prediction after the fit", ["latency", "from", "to"], spread))
     tables += map(_sweep_table, found.sweeps)
-    if found.outliers:
-        head = ["row", "latency", "measured [ms]", "against [ms]", "why"]
-        tables.append(("Outliers (kept, with little weight)", head, [list(o) for o in found.outliers[:20]]))
-    return tables
+    return [*tables, _outlier_table(found.outliers)] if found.outliers else tables
+
+
+def _outlier_table(outliers: list[Any]) -> Shown:
+    """The first of them."""
+    count = len(outliers)
+    title = "Outliers (kept, with little weight)" + (f", {OUTLIERS_SHOWN} of {count}" if count > OUTLIERS_SHOWN else "")
+    head = ["row", "latency", "measured [ms]", "against [ms]", "why"]
+    return title, head, [list(outlier) for outlier in outliers[:OUTLIERS_SHOWN]]
 
 
 def _sweep_table(sweep: Any) -> Shown:

@@ -250,6 +250,33 @@ def test_a_full_disk_is_named_before_anything_is_computed_and_nothing_is_left(tm
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_run_that_died_before_its_sweep_began_is_in_nobodys_way(tmp_path):
+    """Nothing says what question its files are of."""
+    parts = tmp_path / "sweep.nc.parts"
+    parts.mkdir()
+    (parts / "done.npy").write_bytes(b"\x93NUM")
+    asked = {"machine": choice(MACHINES), "rate_rps": grid(1.0, 2.0)}
+    xr.testing.assert_identical(
+        sweep(formulas.fleet, out=tmp_path / "sweep.nc", **asked), sweep(formulas.fleet, **asked)
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["sweep.nc"]
+
+
+def test_a_block_is_finished_when_all_its_numbers_are_on_disk(tmp_path, monkeypatch):
+    """Told otherwise, a machine that loses power goes on with numbers that were never written."""
+    found = []
+
+    def flush(self):
+        finished = int(np.load(tmp_path / "sweep.nc.parts" / "done.npy").sum())
+        found.append((finished, Path(self.filename).stem))
+
+    monkeypatch.setattr(np.memmap, "flush", flush)
+    rates = grid(np.linspace(1, 9e3, 100))
+    ds = sweep(formulas.fleet, machine=choice(MACHINES), rate_rps=rates, block_points=64, out=tmp_path / "sweep.nc")
+    count = 1 + found[-1][0]
+    assert count > 2 and sorted(found) == sorted((k, str(name)) for k in range(count) for name in ds.data_vars)
+
+
 def test_memory_stays_bounded_when_the_space_grows():
     """Block by block, a hundred times the points need no more memory."""
 

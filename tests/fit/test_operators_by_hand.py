@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace as Record
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from dmodels.core.records import float64
 from dmodels.fit.curves import fit_closed_loop
 from dmodels.fit.knee import knee
 from dmodels.fit.operators import coefficients
+from dmodels.fit.operators import refit as refitting
 from dmodels.fit.operators import samples as cut
-from dmodels.fit.operators.cells import Prior, fit_cell
+from dmodels.fit.operators.cells import Fitted, Prior, fit_cell
 from dmodels.fit.operators.hierarchy import DEVIATION, Cell, effects, expected, generation, levels
 from dmodels.fit.operators.rows import Kernels, _newer
 from dmodels.fit.operators.tree import DEPTH, LEAF, learn
@@ -212,3 +214,64 @@ def test_letters_of_variances():
     powers = np.array([-9.0, -6.0, -0.5, 0.0, 0.26, 6.5, 9.0])
     assert coefficients._letters(10.0**powers) == "aalmnzz"
     assert coefficients._variance("almnz") == pytest.approx(10.0 ** np.array([-6.0, -0.5, 0.0, 0.5, 6.5]))
+
+
+def drawn_rows(cell, rows):
+    """So many products of a cell, a second each."""
+    shape = {field: np.arange(1.0, rows + 1.0) for field in law("gemm").fields}
+    return Kernels("gemm", cell.gpu, cell.engine, cell.dtype, cell.kernel, shape, np.ones(rows))
+
+
+def test_what_is_held_out_is_predicted_without_its_own_pair_or_gpu(monkeypatch):
+    """Of three GPUs, two under two engines: whose constants a prediction may know, as the bits of a number."""
+    pairs = [("h100_sxm", "vllm"), ("h100_sxm", "sglang"), ("h200_sxm", "vllm"), ("h200_sxm", "sglang"), ("l4", "vllm")]
+    bit = {pair: 2.0**k for k, pair in enumerate(pairs)}
+    cells = [Cell(*pair, "fp8", "a", 0) for pair in pairs]
+    sampled = [cut.Sample(cell, drawn_rows(cell, 8), drawn_rows(cell, 3), 8) for cell in cells]
+    monkeypatch.setattr(refitting, "gathered", lambda kind, kept, fitted, trees: sum(bit[s.cell[:2]] for s in kept))
+    monkeypatch.setattr(refitting, "trees", lambda *_: None)
+    monkeypatch.setattr(refitting, "Coefficients", lambda kinds, _: Record(choice=lambda *asked: kinds["gemm"]))
+    monkeypatch.setattr(
+        refitting, "predicted", lambda kind, shape, dtype, gpu, known, warm: 1.0 + known + 0 * shape["m"]
+    )
+    found = refitting.errors("gemm", sampled, [None] * 5, dict.fromkeys(("h100_sxm", "h200_sxm", "l4")))
+    assert [(one.gpu, one.engine) for one in found] == pairs
+    for one in found:
+        own, on_gpu = bit[one.gpu, one.engine], sum(bit[pair] for pair in pairs if pair[0] == one.gpu)
+        told = {protocol: errors.tolist() for protocol, errors in one.errors.items()}
+        assert told == {"shapes": [31.0] * 3, "pair": [31.0 - own] * 3, "gpu": [31.0 - on_gpu] * 3}
+
+
+def test_rows_count_for_a_tree_as_many_as_they_are_a_sample_of(monkeypatch):
+    cells = [Cell("h100_sxm", "vllm", "fp8", kernel, 0) for kernel in "ab"]
+    sampled = [
+        cut.Sample(c, drawn_rows(c, n), drawn_rows(c, 0), m) for c, n, m in zip(cells, (2, 4), (10, 4), strict=True)
+    ]
+    asked = []
+    monkeypatch.setattr(refitting, "learn", lambda shape, kernel, fields, weight: asked.append((kernel, weight)) or 7)
+    assert refitting.trees("gemm", sampled) == {("h100_sxm", "vllm", "fp8"): 7}
+    ((kernel, weight),) = asked
+    assert (kernel.tolist(), weight.tolist()) == ([0, 0, 1, 1, 1, 1], [5, 5, 1, 1, 1, 1])
+    assert refitting.trees("gemm", sampled[:1]) == {("h100_sxm", "vllm", "fp8"): 0} and len(asked) == 1
+
+
+def test_constants_of_ranges_that_were_measured_and_kernels_of_the_nearest_gpu():
+    """A kernel's own where it ran, of the nearest range between, of its relatives beyond; and of another GPU of the
+    generation before any other that ran them."""
+    width = len(law("gemm").constants)
+    of = lambda *ranges: {k: Fitted(np.full(width, 1.0 + k), np.ones(width)) for k in ranges}
+    measured = {
+        ("a100_sxm", "vllm", "fp8"): coefficients.Measured({"old": of(0)}, 0),
+        ("h100_sxm", "vllm", "fp8"): coefficients.Measured({"new": of(0, 2)}, 0),
+        ("h200_sxm", "sglang", "fp8"): coefficients.Measured({"theirs": of(0, 4)}, 0),
+    }
+    known = coefficients.Coefficients({"gemm": coefficients.Kind("gemm", measured)}, {})
+    own, typical = known.choice("gemm", "h100_sxm", "vllm", "fp8").u[0], cut.typical("gemm")
+    assert [own[k].tolist() for k in (0, 2)] == [[1.0] * width, [3.0] * width]
+    assert own[1].tolist() in ([1.0] * width, [3.0] * width) and own[5].tolist() == [3.0] * width  # which no kernel saw
+    relatives = typical[4] + expected(known.kinds["gemm"].levels, Cell("h100_sxm", "vllm", "fp8", "new", 4), width)
+    assert own[4].tolist() == relatives.tolist()
+    for gpu, kernel in (("h200_sxm", "new"), ("a100_pcie", "old"), ("b200_sxm", "old")):
+        assert known.choice("gemm", gpu, "vllm", "fp8").kernels == (kernel,)
+    assert known.label("gemm", "b200_sxm", "trtllm", "fp8") == coefficients.DATA_SHEET
+    assert known.label("gemm", "b200_sxm", "vllm", "fp4") == coefficients.RELATIVES

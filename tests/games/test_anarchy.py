@@ -72,6 +72,31 @@ def test_affine_latencies_never_exceed_five_halves(seed):
     assert (price_of_anarchy(game).upper <= 2.5 + 1e-9).all()
 
 
+@pytest.mark.parametrize("unit", [1.0, 3e5, 1e-9])
+@pytest.mark.parametrize(
+    "second, third, levels, least",
+    [
+        pytest.param(2.0, 16.0, 2, 4.0, id="a kink"),
+        pytest.param(100.0, 199.0, 3, 2.9, id="below zero at none"),
+    ],
+)
+def test_only_lines_from_zero_up_are_held_to_what_lines_cost(second, third, levels, least, unit):
+    """A tree of workers that answer one request in 1, two in `second`; each request has cached at a parent and at one
+    of its children. With all at the parents nobody gains by moving, and all at the children would wait far less."""
+    workers = 2 ** (levels + 1) - 1
+    child = np.arange(1, workers)
+    parent = (child - 1) // 2
+    depth = np.floor(np.log2(np.arange(1, workers + 1)))
+    scale = (second / third) ** np.minimum(depth, levels - 1) * np.where(depth < levels, 1.0, second)
+    overlap = np.zeros((workers - 1, workers))
+    overlap[child - 1, parent] = overlap[child - 1, child] = 1.0
+    alone = np.append(1.0, second + (third - second) * np.arange(workers - 2))
+    game = RoutingGame(unit * scale[:, None] * alone, overlap, 1e4 * unit)
+    assert routing.gain_s(game, parent) <= 1e-12 * unit
+    price = routing.social_cost_s(game, parent) / routing.social_cost_s(game, child)
+    assert price > least - 1e-9 and price_of_anarchy(game, max_boxes=1).upper >= price - 1e-9
+
+
 @settings(max_examples=settings.default.max_examples // 6)
 @given(seed=seeds)
 def test_without_cache_terms_the_singleton_bound_holds(seed):

@@ -106,6 +106,19 @@ def test_adding_memory_can_take_the_equilibria_away():
     assert risk.at_risk and np.isinf(risk.after_s[risk.worker * 2 + risk.tier == 3]) and "never settles" in str(risk)
 
 
+def test_of_several_plays_the_dearest_end_counts_and_one_without_end_most():
+    """The first of five plays is the one of one play; others, in other orders of turns, can only add to the risk."""
+    rng = np.random.default_rng(38)
+    near, demand = rng.integers(1, 5, (5, 5)).astype(float), rng.integers(0, 6, (5, 6))
+    access, room = np.sort(rng.integers(0, 3, (5, 2)), axis=1), rng.integers(1, 3, (5, 2))
+    game = PlacementGame(demand, access, room, near, rng.integers(4, 10, 6))
+    one, several = (at_risk(game, 2.0, [3, 1], max_profiles=0, plays=plays) for plays in (1, 5))
+    endless = np.isinf(several.after_s)
+    assert not several.exact and (several.after_s >= one.after_s).all() and np.isfinite(one.after_s[endless]).any()
+    assert (several.after_s[~endless] > 1.001 * one.after_s[~endless]).any()
+    assert (several.after_s <= several.ceiling_s)[~endless].all()
+
+
 def test_what_is_said_of_a_risk():
     """The dearest addition, by how much in per cent, and what is proved."""
 

@@ -96,9 +96,10 @@ def test_a_price_in_words():
     assert str(price._replace(exists=0)).startswith("no pure equilibrium exists")
     unknown = price._replace(exists=-1, lower=math.nan, flags=np.int32(Flag.NOT_CONVERGED))
     assert str(unknown) == f"price of anarchy nan to 1.5 ({describe(int(Flag.NOT_CONVERGED))})"
-    sharing = Sharing(20.0, SimpleNamespace(social_s=16.0), SimpleNamespace(social_s=12.0), 10.0, np.int32(0))
     saved = "pooling saves 20.0 % of the cost of reads; central placement saves another 25.0 % (at most 37.5 %)"
-    assert str(sharing) == saved
+    for unit in (1.0, 1e-3):
+        selfish, together = (SimpleNamespace(social_s=unit * cost) for cost in (16.0, 12.0))
+        assert str(Sharing(20.0 * unit, selfish, together, 10.0 * unit, np.int32(0))) == saved
     nothing = Sharing(0.0, SimpleNamespace(social_s=0.0), SimpleNamespace(social_s=0.0), 0.0, np.int32(0))
     assert (nothing.pooling_frac, nothing.coordination_frac) == (0.0, (0.0, 0.0))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import equinox as eqx
 import jax
@@ -188,6 +189,15 @@ def test_trouble_has_a_flag_and_a_sentence():
     found = equilibrium(rising)
     assert found.flags & Flag.OUT_OF_DOMAIN and "rises" in explain(rising, found)[0]
     assert equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), -1.0)).flags & Flag.OUT_OF_DOMAIN
+
+
+def test_it_is_said_where_one_more_gpu_changes_nothing_and_nowhere_else():
+    """Either side is well with 6 GPUs; of 20 the other 8 are anybody's. Of 9 each GPU counts."""
+    ample, short = (Game(Logistic(4.0, 0.1), Alone(Logistic(4.0, 0.1)), gpus) for gpus in (20.0, 9.0))
+    (said,) = (line for line in explain(ample, equilibrium(ample)) if line.startswith("One more GPU"))
+    low, high = map(float, re.search(r"every split from (\S+) to (\S+) prefill GPUs", said).groups())
+    assert 5 < low < 7 and 13 < high < 15 and float(ample.cost(low)) < 3e-6 and float(ample.cost(high)) < 3e-6
+    assert "One more GPU" not in " ".join(explain(short, equilibrium(short)))
 
 
 @pytest.mark.parametrize("count, seed", [(200, 0), pytest.param(100_000, 1, marks=pytest.mark.slow)])

@@ -45,14 +45,19 @@ def test_late_are_those_that_find_more_than_a_step_affords(arrival_rps):
     assert float(batch(1.0, 10.0)) == pytest.approx(stats.poisson.sf(24, mean), abs=0.016)
 
 
+@pytest.mark.parametrize("variance", [90.0, 15.0])
 @pytest.mark.parametrize("prefill_gpus", [1.5, 2.0, 2.5])
-def test_what_prefill_hands_over_in_a_window(prefill_gpus):
-    """E[min(A, C)]/E[A], A normal with mean 60 and variance 90, C = 30 a GPU."""
-    arrivals = stats.norm(60.0, math.sqrt(90.0))
-    kept = integrate.quad(lambda a: min(a, 30 * prefill_gpus) * arrivals.pdf(a), -40, 160, points=[30 * prefill_gpus])[
-        0
-    ]
-    assert float(BATCH.handed_over_frac(prefill_gpus)) == pytest.approx(kept / 60, rel=1e-6)
+def test_what_prefill_hands_over_in_a_window(prefill_gpus, variance):
+    """E[min(A, C)]/E[A], A normal with mean 60, C = 30 a GPU."""
+    arrivals, most = stats.norm(60.0, math.sqrt(variance)), 30 * prefill_gpus
+    kept = integrate.quad(lambda a: min(a, most) * arrivals.pdf(a), -40, 160, points=[most])[0]
+    batch = BATCH.replace(arrival_scv=variance / 60.0)
+    assert float(batch.handed_over_frac(prefill_gpus)) == pytest.approx(kept / 60, rel=1e-6)
+
+
+def test_clockwork_arrivals_are_all_handed_over_by_just_enough_prefill():
+    assert float(BATCH.replace(arrival_scv=0.0).handed_over_frac(2.0)) == pytest.approx(1.0, abs=0.006)
+    assert float(BATCH.replace(arrival_scv=0.0).handed_over_frac(1.0)) == pytest.approx(0.5, abs=1e-6)
 
 
 def test_the_game_of_a_model_reads_its_rooflines():

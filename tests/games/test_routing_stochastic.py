@@ -160,3 +160,9 @@ def test_clients_ask_with_the_prefixes_in_turn_and_all_of_them_are_somewhere():
     np.testing.assert_allclose(hits, 0.4, atol=0.02)
     np.testing.assert_allclose(loads.sum(-1), 1.0)
     np.testing.assert_allclose((loads @ np.arange(6.0)).sum(-1), 5.0)
+
+
+def test_where_clients_began_is_forgotten_before_anything_is_counted():
+    """All of them keep their prefix on the first of three workers, and a miss costs more than any queue."""
+    loads, hits = closed_loop([[1.0, 0.0, 0.0]], 12, [50.0], [0.0], np.random.default_rng(0), steps=4000)
+    assert hits.tolist() == [1.0] and loads[0][[0, 1, 2], [12, 0, 0]].tolist() == [1.0, 1.0, 1.0]

@@ -51,9 +51,9 @@ def pure_equilibrium(
 ) -> Solution:
     """A pure equilibrium, or the best approximate one with the circle in which selfish play runs.
 
-    In this order: the polynomial algorithm where it applies; enumeration of at most `max_profiles` profiles; a hundred
-    rounds of best responses from empty tiers and from each of `starts` random placements in random orders of turns; and
-    `approximate_equilibrium` from the best of what these passed.
+    In this order: the polynomial algorithm where it applies; the cheapest by enumeration of at most `max_profiles`
+    profiles; a hundred rounds of best responses from empty tiers and from each of `starts` random placements in random
+    orders of turns; and `approximate_equilibrium` from the best of what these passed.
 
     value        `Placement`
     certificate  `exists`: 1 found, 0 proved that there is none, -1 not known; `gain_s` (n,): what each worker could

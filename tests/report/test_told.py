@@ -429,6 +429,12 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     )
     assert "time_to_first_token_seconds_sum" in first["mean"] and first["P99"].startswith("histogram_quantile(0.99, ")
     assert "time_to_first_token" not in token["mean"] and "token" in token["mean"]
+    for mean in (first["mean"], token["mean"]):  # seconds of all requests over how many there were, as counters grow
+        seconds, count = re.fullmatch(
+            r"sum\(rate\((\S+)_sum\[\S+\]\)\) / sum\(rate\((\S+)_count\[\S+\]\)\)", mean
+        ).groups()
+        assert seconds == count
+    assert re.search(r"sum by \(le\) \(rate\(\S+_bucket\[", first["P99"])
     flight = panels["Requests in flight"]
     assert flight["running"].startswith("sum(") and flight["waiting"].startswith("sum(")  # over replicas
     assert panels["KV cache in use"]["fullest replica"].startswith("max(")

@@ -115,6 +115,8 @@ def test_what_a_sweep_says_of_itself():
     law = sweep(lambda rate_rps, law, word: law(rate_rps), rate_rps=grid(4.0), law=jnp.sqrt, word="x")
     told = json.loads(law.attrs["arguments"])
     assert told["word"] == "x" and told["law"].endswith(".sqrt") and "rate_rps" not in told
+    four = sweep(functools.partial(formulas.fleet, tp=4), machine=formulas.SMALL, rate_rps=grid(1.0, 2.0))
+    assert four.attrs == ds.attrs  # what a partial fixes is fixed, and the formula is the one inside
     wide = sweep(lambda x, table: jnp.sum(table) + x, x=grid(0.0), table=np.arange(100.0))
     assert json.loads(wide.attrs["arguments"])["table"].startswith("array (100,) sha256 ")
     assert label(ds, "cost_usd_per_hour") == "cost_usd_per_hour [USD/h]" and label(ds, "flags").startswith(

@@ -836,11 +836,19 @@ def test_what_the_numbers_of_a_plan_rest_on():
     assert rows["lengths and their joint distribution"][0] == "assumed"
     assert rows["price of no such gpu"][1] == "7.5 USD/h, the file given"
     assert rows["price of h100_sxm"][1] == "7.5 USD/h, given for this plan"
+    answer.question.workload_name = "day.csv"
+    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    assert rows["lengths and their joint distribution"][:2] == ["measured", "day.csv"]
     answer.best.pools.append(pool("more", confidence=own("assumed of b"), extrapolated=(), load_frac=0.5))
     answer.question.workload_name = "azure-conv"
+    facts = catalog.gpu_facts("h100_sxm")
+    answer.question.gpus = {"h100_sxm": Record(price_usd_per_hour=facts["price_usd_per_hour"])}
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
     assert rows["step times"][:2] == ["assumed", "assumed of b; calibrated on a"]
-    assert rows["lengths and their joint distribution"][0] == "measured"
+    standing, source, _ = rows["lengths and their joint distribution"]
+    assert standing == "measured" and source == f"azure-conv: {catalog.workload_source('azure-conv')}"
+    price, *listed = rows["price of h100_sxm"][1].split(" USD/h, ")
+    assert float(price) == facts["price_usd_per_hour"] and listed == [f"{facts['price_source']}, {facts['date']}"]
     answer.best = None
     answer.priced = Record(calibration=Record(confidences={1: own("calibrated on a"), 2: own("calibrated on c")}))
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}

@@ -429,6 +429,10 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     )
     assert "time_to_first_token_seconds_sum" in first["mean"] and first["P99"].startswith("histogram_quantile(0.99, ")
     assert "time_to_first_token" not in token["mean"] and "token" in token["mean"]
+    counters = [expr for lines in panels.values() for expr in lines.values() if "rate(" in expr]
+    assert len(counters) == 6  # a rate is of a counter of its own over Grafana's window
+    for expr in counters:
+        assert len(re.findall(r"rate\([\w:]+\[\$__rate_interval\]\)", expr)) == expr.count("rate(")
     for mean in (first["mean"], token["mean"]):  # seconds of all requests over how many there were, as counters grow
         seconds, count = re.fullmatch(
             r"sum\(rate\((\S+)_sum\[\S+\]\)\) / sum\(rate\((\S+)_count\[\S+\]\)\)", mean
@@ -713,6 +717,9 @@ def test_the_answer_in_sentences():
     assert second == "The cheapest single pool takes 12 GPUs = 12 x 1 h100 at $25.00/h; this saves 20.0%."
     assert "with a probability of 0.5;" in third and "the fleet is 7 to 10 GPUs (calibrated on h100)." in third
     assert last == "Within that error its cost cannot be told from that of split (9 h200)."
+    best.pools, other.usd_per_hour = [*best.pools, pool("long", layout=Record(gpu="h100"), confidence=sure)], 22.4
+    assert plan_words.sentences(answer)[-1].endswith("that of split (9 h200; fewer pools, for 12% more).")
+    best.pools = best.pools[:1]
     lone = fleet(7, 18.0, "split")
     lone.gpus_low, lone.gpus_high, best.pools[0].usd_per_hour = 7.0, 7.0, 20.0
     lone.pools = [pool("prefill", instances=2, usd_per_hour=10.0), pool("decode", instances=1, usd_per_hour=8.0)]

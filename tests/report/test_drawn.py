@@ -941,11 +941,11 @@ def test_the_two_pictures_over_a_plan_say_in_words_what_they_draw(monkeypatch):
 
 def test_pictures_of_a_page_are_told_in_words_with_the_numbers_that_they_show():
     """For who cannot see them, and below them: where a pool runs and its knee, what is in flight, what memory holds."""
-    load = load_of(pool=Record(stage=Record(role="serve", name="short"), ttft_s=0.5, slots_count=120.0))
+    load = load_of(pool=Record(stage=Record(role="serve", name="short"), ttft_s=2.5, slots_count=120.0))
     use = use_of("short", "h100", weights=35.0, KV_free=22.5)
     _, _, caption, told = plan_page.latency_drawing(load)
     assert "'short'" in caption and "runs at 50% of saturation" in caption
-    assert told.endswith("pool short: at the operating point, 50% of saturation, TTFT is 500 ms; the knee is at 70%.")
+    assert told.endswith("pool short: at the operating point, 50% of saturation, TTFT is 2,500 ms; the knee is at 70%.")
     _, _, caption, told = plan_page.occupancy_drawing(load, use)
     assert "'short'" in caption and told.endswith("pool short against load: 50 at the operating point, 120 slots.")
     *_, told = plan_page.memory_drawing([use, use_of("long", "h200", runtime=2.0)])

@@ -543,6 +543,16 @@ def test_sliders_have_the_units_of_what_they_turn():
         assert name not in ("ttft", "tpot") or dial.label == f"{name.upper()} SLO"
     names = [dial.name for dial in explore_page.FIELDS.values()]
     assert len(set(names)) == len(names)
+    labels = {dial.name: dial.label for dial in explore_page.FIELDS.values()}
+    assert [labels[name] for name in ("isl", "osl")] == ["mean input", "mean output"]
+    assert labels["cached"].startswith("input ")
+
+
+def test_words_are_linked_where_they_are_read_first_on_the_open_page_and_in_each_section():
+    parts = ["<p>slots</p>", "<section><p>slots, KV</p></section>", "<p>KV</p>", "<section><p>KV</p></section>"]
+    *made, words = plan_page._explained(parts)
+    assert [re.findall(r'href="#word-([^"]+)"', part) for part in made] == [["slots"], ["slots", "kv"], [], ["kv"]]
+    assert re.findall(r'<dt id="word-([^"]+)"', words) == ["slots", "kv"]
 
 
 def test_sliders_stand_where_their_numbers_are():

@@ -85,7 +85,7 @@ def test_a_knee_beyond_twice_the_loads_is_said_to_be_extrapolated(most, far):
 
 def test_a_shape_is_doubted_where_fewer_than_one_in_fifty_orders_have_so_few_runs(monkeypatch):
     """Two runs: 2 of the 126 orders of four and five signs; 2 of the 70 of four and four."""
-    clients = np.geomspace(1.0, 512.0, 9)
+    clients = np.geomspace(1.0, 512.0, 14)
     plain = fit_closed_loop(clients, np.asarray(closed_loop_rps(clients, 6.0, 0.05)))
     for below, doubted in ((5, True), (4, False)):
         signs = np.array([1.0] * 4 + [-1.0] * below)

@@ -109,7 +109,7 @@ def _solve(
     f: Callable[[Real], Real] = lambda u: jnp.asarray(objective(at(u), parameters))
     g: Callable[[Real], Real] = lambda u: jnp.asarray(constraints(at(u), parameters))
     slope = jax.grad(f)(start)
-    scale = jnp.maximum(jnp.max(jnp.abs(slope)), 1e-3 * (1e-9 + jnp.abs(f(start))))
+    scale = jnp.maximum(jnp.max(jnp.abs(slope)), 1e-3 * jnp.abs(f(start)))
     scale = jnp.where(jnp.isfinite(scale) & (scale > 0), scale, 1.0)
 
     def lagrangian(u: Real, multipliers: Real, penalty: Real) -> Real:

@@ -57,8 +57,10 @@ def elasticities(
     wide = [name for name, value in at.items() if np.ndim(value)]
     if wide:
         raise InputError(f"outputs {', '.join(wide)} hold several numbers; accepted is one per output")
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = {name: np.where(at[name] == 0, np.nan, slopes[name] / at[name]) for name in at}
+    ratios = {
+        name: slopes[name] / value if np.isfinite(value) and value != 0 else np.full(len(chosen), np.nan)
+        for name, value in at.items()
+    }
     flags = jax.vmap(lambda row: flagged(row)["flags"])(ratios)
     variables = {name: ("argument", value, {"units": "1"}) for name, value in ratios.items()}
     return xr.Dataset(variables | {"flags": ("argument", np.asarray(flags))}, {"argument": chosen})

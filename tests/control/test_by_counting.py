@@ -61,6 +61,13 @@ def test_a_pool_has_what_was_ordered_so_many_intervals_ago(startup):
             backlog = left
 
 
+@pytest.mark.parametrize("demand, workers", [(50.0, 5), (110.0, 11), (200.0, 20), (200.1, 21)])
+def test_what_workers_serve_to_the_last_digit_takes_no_further_one(demand, workers):
+    """A tenth more than 10 a worker serves 11, though 1.1 x 50 / 11 is a little more than 5 to a computer."""
+    told = scale(np.full(14, demand), np.full(14, demand), 11.0, headroom=1.1)
+    assert told.instances.tolist() == [workers] * 14
+
+
 def test_a_planner_sees_the_last_rate_times_its_forecast():
     """A pressure that asks for as many workers as it is told that requests come."""
     pools = TandemPools(2.0, 1.0, interval_s=10.0)

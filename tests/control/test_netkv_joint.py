@@ -50,7 +50,9 @@ def test_no_bandwidth_or_no_room_is_infeasible_and_an_overfull_instance_is_flagg
     dead = oracle._replace(tier_bandwidth_bytes_per_s=np.zeros(4))
     assert joint_assignment(dead, source, kv, hits, pool).flags & Flag.INFEASIBLE
     tight = pool._replace(free_bytes=np.zeros(4))
-    assert joint_assignment(oracle, source, kv, 0.0, tight).flags & Flag.INFEASIBLE
+    none = joint_assignment(oracle, source, kv, 0.0, tight)
+    assert none.flags & Flag.INFEASIBLE and none.certificate["gap"] == np.inf
+    assert none.certificate["bounds"].ndim == 1 and np.isinf(none.certificate["bounds"]).all()  # of every way to share
     one = Oracle(np.array([[2]]), RATES, np.zeros(4), np.zeros(4))
     small = DecodePool(np.full(1, 1.5e9), np.zeros(1), np.zeros(1))
     assert joint_assignment(one, 0, np.full(2, 1e9), 0.0, small).flags & Flag.OVERLOAD

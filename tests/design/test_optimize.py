@@ -135,6 +135,25 @@ def test_a_constraint_is_kept_or_the_answer_says_so_and_every_round_counts():
     assert kept.flags == 0 and float(kept.value["x"][0]) == pytest.approx(0.4, abs=1e-5) and int(kept.steps) >= 20
 
 
+def test_a_start_where_there_is_nothing_to_gain_still_comes_to_keep_the_constraint():
+    """The one start, the middle, is the least of (x - 1/2)^2, where it is 0 and flat; x is to be 3/4 at least."""
+    bowl, least = lambda x, p: (x[0] - 0.5) ** 2, lambda x, p: jnp.stack([0.75 - x[0]])
+    found = minimize(bowl, [0.0], [1.0], constraints=least, starts=1)
+    assert found.flags == 0 and float(found.value["x"][0]) == pytest.approx(0.75)
+    assert float(found.value["multipliers"][0]) == pytest.approx(0.5, rel=1e-4)  # the slope there
+
+
+def test_where_the_objective_is_no_number_another_start_is_the_answer_and_with_none_that_is_said():
+    """(x - 0.8)^2 where x is at least p, and no number below."""
+    bowl = lambda x, p: (x[0] - 0.8) ** 2 + 0.0 * jnp.sqrt(x[0] - p)
+    found = minimize(bowl, [0.0], [1.0], 0.6, starts=8)
+    spread = found.value["spread"]
+    assert found.flags == 0 and float(found.value["x"][0]) == pytest.approx(0.8)
+    assert np.isnan(spread).any() and np.nanmax(spread) < 1e-9
+    never = minimize(bowl, [0.0], [1.0], 2.0, starts=8)
+    assert never.flags & Flag.NONFINITE and np.isnan(never.value["objective"])
+
+
 def test_a_limit_holds_the_best_point_whatever_the_unit_of_the_objective():
     """The least of (x - 1)^2 up to a limit of 1/2 is at the limit, and goes where it goes."""
     bowl = lambda x, p: p["unit"] * (x[0] - 1.0) ** 2

@@ -44,6 +44,13 @@ def test_elasticities_are_the_exponents_of_a_product():
         elasticities(smooth, **GIVEN, arguments=["rate"])
 
 
+def test_what_is_nothing_or_endless_has_no_elasticity_whatever_its_slope():
+    """A difference that vanishes, whose slope is 1; a wait without end, whose slope is 0."""
+    for formula in (lambda x: x - 3.0, lambda x: jnp.where(x > 1.0, jnp.inf, x)):
+        ds = elasticities(formula, x=3.0)
+        assert np.isnan(ds["<lambda>"].values).all() and (ds.flags == Flag.NONFINITE).all()
+
+
 def test_one_at_a_time_changes_one_argument_and_the_widest_bar_is_on_top():
     spans = {"rate_rps": (10.0, 50.0), "tp": (2, 8), "machine.price_usd_per_hour": (1.0, 2.5)}
     ds = one_at_a_time(smooth, spans, **GIVEN)

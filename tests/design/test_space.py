@@ -203,6 +203,7 @@ def test_tables_hold_a_row_per_point(tmp_path, suffix, monkeypatch):
         file = str(tmp_path / f"sweep{suffix}")
         schema = pq.read_schema(file) if suffix == ".parquet" else ipc.open_file(file).schema
         assert schema.metadata[b"units of cost_usd_per_hour"] == b"USD/h"
+        assert schema.metadata[b"units of rate_rps"] == b"req/s"  # a coordinate
     parts = list(tables(ds, rows=5))
     assert [len(part["tp"]) for part in parts] == [5, 5, 2]
     np.testing.assert_array_equal(np.concatenate([part["wait_s"] for part in parts]), frame.wait_s)

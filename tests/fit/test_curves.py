@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
+from dmodels.fit import knee as knees
 from dmodels.fit.curves import compare, curve, fit_closed_loop, fit_linear, fit_singular
 from dmodels.fit.knee import bracket, knee
 from dmodels.models.latency import singular_latency_s
@@ -69,6 +72,25 @@ def test_a_closed_loop_is_recovered_from_its_throughput():
     assert found.values["think_s"] == pytest.approx(6.0, rel=1e-3)
     assert found.values["service_s"] == pytest.approx(0.05, rel=1e-3)
     assert knee(clients, rates).clients == pytest.approx(121.0, rel=2e-3)
+
+
+@pytest.mark.parametrize("most, far", [(56.0, True), (64.0, False)])
+def test_a_knee_beyond_twice_the_loads_is_said_to_be_extrapolated(most, far):
+    """At 121 clients; of measurements a thousandth above and below the law in turn nothing else is said."""
+    clients = np.linspace(2.0, most, 14)
+    found = knee(clients, np.asarray(closed_loop_rps(clients, 6.0, 0.05)) * (1.0 + 1e-3 * (-1.0) ** np.arange(14)))
+    assert found.clients == pytest.approx(121.0, rel=0.05)
+    assert [said.partition(",")[0] for said in found.warnings] == [f"the loads end at {most:g}"] * far
+
+
+def test_a_shape_is_doubted_where_fewer_than_one_in_fifty_orders_have_so_few_runs(monkeypatch):
+    """Two runs: 2 of the 126 orders of four and five signs; 2 of the 70 of four and four."""
+    clients = np.geomspace(1.0, 512.0, 14)
+    plain = fit_closed_loop(clients, np.asarray(closed_loop_rps(clients, 6.0, 0.05)))
+    for below, doubted in ((5, True), (4, False)):
+        signs = np.array([1.0] * 4 + [-1.0] * below)
+        monkeypatch.setattr(knees, "fit_closed_loop", lambda x, y, signs=signs: replace(plain, residuals=0.01 * signs))
+        assert bool(knees.knee(clients, clients).warnings) == doubted
 
 
 @pytest.mark.parametrize("values", [[1.0, 2.0], [1.0, -2.0, 3.0, 4.0], [1.0, np.nan, 3.0, 4.0], [1.0, 0.0, 3.0, 4.0]])

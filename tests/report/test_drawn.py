@@ -939,6 +939,29 @@ def test_the_two_pictures_over_a_plan_say_in_words_what_they_draw(monkeypatch):
     assert "the one 8 GPUs, $20.00/h" in costs[3]
 
 
+def test_pictures_of_a_page_are_told_in_words_with_the_numbers_that_they_show():
+    """For who cannot see them, and below them: where a pool runs and its knee, what is in flight, what memory holds."""
+    load = load_of(pool=Record(stage=Record(role="serve", name="short"), ttft_s=2.5, slots_count=120.0))
+    use = use_of("short", "h100", weights=35.0, KV_free=22.5)
+    _, _, caption, told = plan_page.latency_drawing(load)
+    assert "'short'" in caption and "runs at 50% of saturation" in caption
+    assert told.endswith("pool short: at the operating point, 50% of saturation, TTFT is 2,500 ms; the knee is at 70%.")
+    _, _, caption, told = plan_page.occupancy_drawing(load, use)
+    assert "'short'" in caption and told.endswith("pool short against load: 50 at the operating point, 120 slots.")
+    *_, told = plan_page.memory_drawing([use, use_of("long", "h200", runtime=2.0)])
+    assert told.endswith("short: weights 35 GiB, KV free 22.5 GiB; long: runtime 2 GiB.")
+    cost = Record(formula_usd_per_hour=100.0)
+    assert plan_page.tornado_drawing(cost, CHANGES)[3].endswith("the dearest: rate times 1.2, 130 USD/h.")
+    answer = fleets()
+    (_, _, caption, told), _ = plan_page.fleet_drawings(answer)
+    for words in (caption, told):
+        assert "the cheapest fleets as two pools." in words and "the recommended fleet, $10.00/h" in words
+    assert "one-pool fleets of a, b, with" in told
+    answer.best, answer.fleets.fronts = None, {"one pool": answer.fleets.front}
+    (_, _, caption, _), _ = plan_page.fleet_drawings(answer)
+    assert caption.endswith("hollow where they miss an SLO.")
+
+
 WHOLE = {
     "fleets": lambda: plan_figures.figure(fleets()),
     "place": lambda: place_figures.figure(ALONE),

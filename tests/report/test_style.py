@@ -125,11 +125,15 @@ def test_names_of_clouds_hide_no_point_and_no_other_words_and_stand_by_their_own
         assert np.argmin([np.hypot(*(middle - other)) for other in middles]) == i
 
 
-def test_a_name_keeps_away_from_other_clouds_where_there_is_room():
+@pytest.mark.parametrize("start", [0.0, 2.0, 9.5])
+def test_a_name_keeps_away_from_other_clouds_where_there_is_room(start):
+    """From the nearest of them, also where another is far."""
     axes = style.panel()
-    row, other = np.stack([np.linspace(0, 10, 40), np.zeros(40)], 1), np.array([[2.0, 0.4], [2.2, 0.5], [2.4, 0.4]])
+    row, other = np.stack([np.linspace(0, 10, 40), np.zeros(40)], 1), start + np.array([[0, 0], [0.2, 0.1], [0.4, 0]])
+    other[:, 1] += 0.4 - start
     axes.set(xlim=(-2, 12), ylim=(-2, 4))
-    naming.name_groups(axes, [naming.Group(*row.T, "row", 0), naming.Group(*other.T, "", 1)])
+    far = naming.Group([11.5], [3.5])
+    naming.name_groups(axes, [naming.Group(*row.T, "row", 0), naming.Group(*other.T, "", 1), far])
     axes.figure.draw_without_rendering()
     (box,) = [text.get_window_extent() for text in axes.texts]
     points = axes.transData.transform(other)

@@ -429,6 +429,16 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     )
     assert "time_to_first_token_seconds_sum" in first["mean"] and first["P99"].startswith("histogram_quantile(0.99, ")
     assert "time_to_first_token" not in token["mean"] and "token" in token["mean"]
+    counters = [expr for lines in panels.values() for expr in lines.values() if "rate(" in expr]
+    assert len(counters) == 6  # a rate is of a counter of its own over Grafana's window
+    for expr in counters:
+        assert len(re.findall(r"rate\([\w:]+\[\$__rate_interval\]\)", expr)) == expr.count("rate(")
+    for mean in (first["mean"], token["mean"]):  # seconds of all requests over how many there were, as counters grow
+        seconds, count = re.fullmatch(
+            r"sum\(rate\((\S+)_sum\[\S+\]\)\) / sum\(rate\((\S+)_count\[\S+\]\)\)", mean
+        ).groups()
+        assert seconds == count
+    assert re.search(r"sum by \(le\) \(rate\(\S+_bucket\[", first["P99"])
     flight = panels["Requests in flight"]
     assert flight["running"].startswith("sum(") and flight["waiting"].startswith("sum(")  # over replicas
     assert panels["KV cache in use"]["fullest replica"].startswith("max(")
@@ -533,6 +543,16 @@ def test_sliders_have_the_units_of_what_they_turn():
         assert name not in ("ttft", "tpot") or dial.label == f"{name.upper()} SLO"
     names = [dial.name for dial in explore_page.FIELDS.values()]
     assert len(set(names)) == len(names)
+    labels = {dial.name: dial.label for dial in explore_page.FIELDS.values()}
+    assert [labels[name] for name in ("isl", "osl")] == ["mean input", "mean output"]
+    assert labels["cached"].startswith("input ")
+
+
+def test_words_are_linked_where_they_are_read_first_on_the_open_page_and_in_each_section():
+    parts = ["<p>slots</p>", "<section><p>slots, KV</p></section>", "<p>KV</p>", "<section><p>KV</p></section>"]
+    *made, words = plan_page._explained(parts)
+    assert [re.findall(r'href="#word-([^"]+)"', part) for part in made] == [["slots"], ["slots", "kv"], [], ["kv"]]
+    assert re.findall(r'<dt id="word-([^"]+)"', words) == ["slots", "kv"]
 
 
 def test_sliders_stand_where_their_numbers_are():
@@ -707,6 +727,9 @@ def test_the_answer_in_sentences():
     assert second == "The cheapest single pool takes 12 GPUs = 12 x 1 h100 at $25.00/h; this saves 20.0%."
     assert "with a probability of 0.5;" in third and "the fleet is 7 to 10 GPUs (calibrated on h100)." in third
     assert last == "Within that error its cost cannot be told from that of split (9 h200)."
+    best.pools, other.usd_per_hour = [*best.pools, pool("long", layout=Record(gpu="h100"), confidence=sure)], 22.4
+    assert plan_words.sentences(answer)[-1].endswith("that of split (9 h200; fewer pools, for 12% more).")
+    best.pools = best.pools[:1]
     lone = fleet(7, 18.0, "split")
     lone.gpus_low, lone.gpus_high, best.pools[0].usd_per_hour = 7.0, 7.0, 20.0
     lone.pools = [pool("prefill", instances=2, usd_per_hour=10.0), pool("decode", instances=1, usd_per_hour=8.0)]
@@ -830,11 +853,19 @@ def test_what_the_numbers_of_a_plan_rest_on():
     assert rows["lengths and their joint distribution"][0] == "assumed"
     assert rows["price of no such gpu"][1] == "7.5 USD/h, the file given"
     assert rows["price of h100_sxm"][1] == "7.5 USD/h, given for this plan"
+    answer.question.workload_name = "day.csv"
+    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    assert rows["lengths and their joint distribution"][:2] == ["measured", "day.csv"]
     answer.best.pools.append(pool("more", confidence=own("assumed of b"), extrapolated=(), load_frac=0.5))
     answer.question.workload_name = "azure-conv"
+    facts = catalog.gpu_facts("h100_sxm")
+    answer.question.gpus = {"h100_sxm": Record(price_usd_per_hour=facts["price_usd_per_hour"])}
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
     assert rows["step times"][:2] == ["assumed", "assumed of b; calibrated on a"]
-    assert rows["lengths and their joint distribution"][0] == "measured"
+    standing, source, _ = rows["lengths and their joint distribution"]
+    assert standing == "measured" and source == f"azure-conv: {catalog.workload_source('azure-conv')}"
+    price, *listed = rows["price of h100_sxm"][1].split(" USD/h, ")
+    assert float(price) == facts["price_usd_per_hour"] and listed == [f"{facts['price_source']}, {facts['date']}"]
     answer.best = None
     answer.priced = Record(calibration=Record(confidences={1: own("calibrated on a"), 2: own("calibrated on c")}))
     rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -110,7 +111,15 @@ def test_a_bound_on_latency_buys_faster_memory(answer):
     assert not single or found.mix.usd <= min(single) * (1 + 1e-9)
     impossible = place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=0.75, target_first_token_s=1e-3)
     assert not impossible.feasible and impossible.mix is None
-    assert "first uses are computed anyway" in impossible.problem
+    told = re.search(
+        r"to the first token to (\S+) s: with every block in HBM it is (\S+) s, for first uses are computed anyway; "
+        r'the smallest change is target.first_token = "(\S+) ms"$',
+        impossible.problem,
+    )
+    asked, fastest, change = map(float, told.groups())
+    assert asked == 1e-3 and change == pytest.approx(1e3 * fastest, rel=1e-3)
+    enough = place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=0.75, target_first_token_s=1e-3 * change)
+    assert enough.feasible and enough.mix.first_token_s > 0.999e-3 * change
 
 
 def test_the_cheapest_mix_is_no_dearer_than_a_search_over_a_grid():

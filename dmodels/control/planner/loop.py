@@ -56,7 +56,7 @@ def run(
         state, before, prompts, answers = carry
         n_p = jnp.minimum(state.prefill, before)
         n_d = state.total - jnp.maximum(state.prefill, before)
-        serve_p, serve_d = pools.prefill_rps * n_p, pools.decode_rps * jnp.maximum(n_d, 1e-9)
+        serve_p, serve_d = pools.prefill_rps * n_p, pools.decode_rps * n_d
         left = jnp.maximum(prompts + (rate - serve_p) * t, 0.0)
         passed = prompts + rate * t - left
         waiting = jnp.maximum(answers + passed - serve_d * t, 0.0)

@@ -124,3 +124,13 @@ def test_the_mean_step_and_its_variance_solve_both_equations(bare, further, load
     said = shared_steps(load / further, 0.1, further, 1e9, 0.0, 1.0, **going)
     assert float(said.step_s) == pytest.approx(step, rel=1e-5)
     assert float(said.step_variance_s2) == pytest.approx(variance, rel=1e-5)
+
+
+@pytest.mark.parametrize("rate", [50.0, 250.0, 370.0])
+def test_a_step_with_room_for_hundreds_is_as_if_there_were_no_limit(rate):
+    """Tens of prompts come in a step, so none is bare, and a step's excess goes on by what comes in it alone."""
+    one, further, bare = 0.0504, 0.0018, 0.0132
+    said = shared_steps(rate, one, further, 175.0, 0.0, 1.0, bare_s=bare, decoding=1.0)
+    assert float(said.step_s) == pytest.approx(steps_s(rate, one, further, 175.0, bare, 20_000).mean(), rel=0.03)
+    free = shared_steps(rate, one, further, 1e9, 0.0, 1.0, bare_s=bare, decoding=1.0)
+    assert float(said.carried) == pytest.approx(float(free.carried), rel=0.02)

@@ -195,7 +195,10 @@ def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real
     free = jnp.maximum(jnp.where(came > 1e-6, came / jnp.maximum(1.0 - none, 1e-12), 1.0), 1.0)
     second = jnp.clip(1.0 - free * none, 0.0, 1.0)  # the chance of more than one
     room = limit.most - 1.0
-    further = jnp.maximum(free - 1.0 - second, 0.0) * (1.0 - power(second, jnp.maximum(room - 1.0, 0.0)))
+    third = jnp.maximum(free - 1.0 - second, 0.0)
+    # as many more as geometric ones of this mean; `second` is 1 where a bare step is out of the question
+    more = jnp.minimum(third / jnp.maximum(free - 1.0, 1e-12), second)
+    further = third * (1.0 - power(more, jnp.maximum(room - 1.0, 0.0)))
     held = jnp.minimum(1.0 + jnp.minimum(room, 1.0) * second + further, limit.most)
     held = limit.lasting * limit.most + (1.0 - limit.lasting) * held
     fewer = safe_divide(1.0 / held - 1.0 / free, 1.0 - 1.0 / free, 0.0)

@@ -45,7 +45,7 @@ def by_devices(asked: Program, todo: Sequence[int], devices: Sequence) -> Done:
     for start in range(0, len(todo), len(devices)):
         numbers = list(todo[start : start + len(devices)])
         padded = numbers + [numbers[-1]] * (len(devices) - len(numbers))
-        corners = np.stack([arguments(asked, number)[0] for number in padded])
+        corners = np.stack([arguments(asked, asked.window(number))[0] for number in padded])
         found = step(_placed(corners, split), *data)
         if jax.process_count() > 1:
             from jax.experimental.multihost_utils import process_allgather
@@ -53,7 +53,7 @@ def by_devices(asked: Program, todo: Sequence[int], devices: Sequence) -> Done:
             found = process_allgather(found, tiled=True)
         host = {name: np.asarray(value) for name, value in found.items()}
         for place, number in enumerate(numbers):
-            yield number, cut(asked, number, {name: value[place] for name, value in host.items()})
+            yield number, cut(asked.window(number), {name: value[place] for name, value in host.items()})
 
 
 def by_cluster(asked: Program, todo: Sequence[int], client, block_group: int = 4) -> Done:

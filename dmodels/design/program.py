@@ -116,21 +116,19 @@ def table(
     rows: Mapping[str, Any],
     columns: Mapping[str, Any],
     constants: Mapping[str, Any],
-    block: tuple[int, int],
-    turn: int,
+    block: tuple[int, int, int],
     least: tuple[int, int],
 ) -> Program:
     """The formula at all pairs of a row and a column, whose arguments are arrays or records with a leading axis.
 
-    Blocks have a given shape and take `turn` rows at once, and tables are filled up to `least` (rows, columns), so that
-    all smaller spaces share one compiled program.
+    Blocks have a given shape (rows, columns, rows that are evaluated at once), and tables are filled up to `least`
+    (rows, columns), so that all smaller spaces share one compiled program.
     """
     check_names(getattr(function, "__name__", "value"), function, [*rows, *columns], [*constants])
     sizes = tuple(len(jax.tree.leaves(part)[0]) for part in (rows, columns))
     tables = jax.device_put(tuple(filled(dict(part), most) for part, most in zip((rows, columns), least, strict=True)))
     data = {name: _as_data(name, value) for name, value in constants.items()}
-    layout = Layout(*block, turn, long_axis=1, outputs=None, fixed=(), bare="value")
-    return Program(function, layout, tables, data, sizes)
+    return Program(function, Layout(*block, long_axis=1, outputs=None, fixed=(), bare="value"), tables, data, sizes)
 
 
 @float64
@@ -142,7 +140,8 @@ def lowered(asked: Program) -> jax.stages.Lowered:
 @float64
 def evaluate(asked: Program, number: int) -> dict[str, np.ndarray]:
     """The outputs of one block on the host, cut to the part that lies in the space."""
-    return cut(asked, number, compiled(asked)(*arguments(asked, number)))
+    window = asked.window(number)
+    return cut(window, compiled(asked)(*arguments(asked, window)))
 
 
 @float64
@@ -156,7 +155,7 @@ def compiled(asked: Program) -> Callable:
 
 
 def _described(asked: Program) -> tuple:
-    leaves, tree = jax.tree.flatten(arguments(asked, 0))
+    leaves, tree = jax.tree.flatten(arguments(asked, asked.window(0)))
     return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
@@ -177,24 +176,16 @@ _COMPILING = Lock()
 _WIDE_VECTORS = {"xla_cpu_prefer_vector_width": 512}
 
 
-def cut(asked: Program, number: int, outputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The part of a block's outputs that lies in the space."""
-    return cut_to(asked.window(number), outputs, outputs)
-
-
-def cut_to(window: tuple[slice, slice], outputs: Mapping[str, Any], names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Of these outputs, of a block that begins where the window does, the part that lies in it."""
+def cut(
+    window: tuple[slice, slice], outputs: Mapping[str, Any], names: Iterable[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Of these outputs (None: all), of a block that begins where the window does, the part that lies in it."""
     down, across = window
     high, wide = down.stop - down.start, across.stop - across.start
-    return {name: np.asarray(outputs[name])[:high, :wide] for name in names}
+    return {name: np.asarray(outputs[name])[:high, :wide] for name in names or outputs}
 
 
-def arguments(asked: Program, number: int) -> tuple:
-    """The data of one block: its window, sizes, tables and constants."""
-    return arguments_of(asked, asked.window(number))
-
-
-def arguments_of(asked: Program, window: tuple[slice, slice]) -> tuple:
+def arguments(asked: Program, window: tuple[slice, slice]) -> tuple:
     """The data of a block that begins where the window does, and need not go on below it."""
     down, across = window
     corner = np.array([down.start, across.start, down.stop], np.int64)

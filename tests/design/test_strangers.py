@@ -24,7 +24,7 @@ from dmodels.core.flags import WARNINGS, Flag
 from dmodels.design.distribute import _pooled, by_cluster, by_threads
 from dmodels.design.formula import flagged, named
 from dmodels.design.optimize import derivative, minimize
-from dmodels.design.program import arguments_of, compiled, cut_to, evaluate, program
+from dmodels.design.program import arguments, compiled, cut, evaluate, program
 from dmodels.design.program import table as by_rows
 from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto
 from dmodels.design.sensitivity import elasticities, one_at_a_time
@@ -103,12 +103,12 @@ def test_the_rest_of_what_a_sweep_may_be_asked():
 def test_a_table_in_turns_has_the_rows_that_are_asked_for(turn):
     """Any run of rows from any row on, of a block that holds more: what lies behind it is left at 0."""
     rows, columns = {"x": np.arange(50.0)}, {"y": np.arange(7.0)}
-    asked = by_rows(lambda x, y: {"sum": x + 100 * y}, rows, columns, {}, (16, 8), turn, (64, 8))
+    asked = by_rows(lambda x, y: {"sum": x + 100 * y}, rows, columns, {}, (16, 8, turn), (64, 8))
     assert [int(evaluate(asked, k)["sum"][0, 0]) for k in range(asked.blocks_count)] == [0, 16, 32, 48]
     for top, bottom in ((0, 16), (3, 5), (33, 46), (49, 50)):
         window = slice(top, bottom), slice(2, 6)
-        found = compiled(asked)(*arguments_of(asked, window))
-        part = cut_to(window, found, ["sum"])["sum"]
+        found = compiled(asked)(*arguments(asked, window))
+        part = cut(window, found, ["sum"])["sum"]
         assert part.tolist() == [[x + 100.0 * y for y in range(2, 6)] for x in range(top, bottom)]
         untouched = np.asarray(found["sum"])[-(-(bottom - top) // turn) * turn :]
         assert turn == 16 or not untouched.any()

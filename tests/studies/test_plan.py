@@ -60,7 +60,7 @@ def test_the_evaluation_stays_on_a_device(answer, platform):
     priced = answer.priced
     asked = evaluate._asked(priced.cells, priced.question.rate_rps, priced.question.engine, 1.0)
     with jax.enable_x64(True):
-        traced = block.trace(asked.function, asked.layout, *arguments(asked, 0))
+        traced = block.trace(asked.function, asked.layout, *arguments(asked, asked.window(0)))
         check_stays_on_the_device(lowered(traced, platform), calls=set())
 
 

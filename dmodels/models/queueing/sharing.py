@@ -168,6 +168,9 @@ def _mean_step(
         none, slope, _ = _bare(x, step, jnp.where(standing, 0.0, varied(step)), limit)
         return step * room - (least + jump * none), room + jump * x * slope
 
+    def closer(step: Real, excess: Real, slope: Real) -> Real:
+        return jnp.clip(step - excess / slope, least + jump, full)
+
     # a loop of XLA's: unrolled, it compiles far longer
     def secant(_: Real, state: tuple[Real, ...]) -> tuple[Real, ...]:
         before, excess_before, slope, step = state
@@ -175,12 +178,12 @@ def _mean_step(
         rises = (excess - excess_before) * apart > 1e-3 * apart**2
         slope = jnp.where(rises, (excess - excess_before) / jnp.where(rises, apart, 1.0), slope)
         slope = jax.lax.stop_gradient(slope)
-        return step, excess, slope, jnp.clip(step - excess / slope, least + jump, full)
+        return step, excess, slope, closer(step, excess, slope)
 
     step = jnp.clip(least / room, least + jump, full)
     excess, slope = over(step)
     slope = jnp.maximum(slope, 0.02)
-    first = jnp.broadcast_arrays(step, excess, slope, jnp.clip(step - excess / slope, least + jump, full))
+    first = jnp.broadcast_arrays(step, excess, slope, closer(step, excess, slope))
     step = jax.lax.fori_loop(0, 5, secant, tuple(first))[3]
     return step, varied(step)
 

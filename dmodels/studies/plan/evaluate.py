@@ -18,7 +18,7 @@ from dmodels.core.devices import accelerators
 from dmodels.core.flags import Flag, flag_where
 from dmodels.core.records import Real, float64
 from dmodels.core.threads import CORES, share
-from dmodels.design.program import Program, arguments_of, compiled, cut_to, lowered, table
+from dmodels.design.program import Program, arguments, compiled, cut, lowered, table
 from dmodels.models.instance import Engine, Operating, operate
 from dmodels.solvers.roofline import DeviceWork
 
@@ -26,10 +26,10 @@ from .designs import Cells
 
 #: The smallest table: cells, and numbers of instances that one call of the engine looks at.
 ROWS, COLUMNS = 1024, 64
-#: Cells and numbers of instances of one compiled block, and of the cells those that are evaluated at once.
-_BLOCK, _TURN = (512, 16), 64
+#: Cells and numbers of instances of one compiled block, and how many of the cells are evaluated at once.
+_BLOCK = (512, 16, 64)
 #: The same where more are asked than a plan ever does: what a row costs once is shared by more points.
-_WIDE, _WIDE_TURN = (512, 128), 32
+_WIDE = (512, 128, 32)
 #: Numbers of instances that a round of the search tries for each of its two questions: a block's columns.
 _TRIES = _BLOCK[1] // 2
 #: Instances are searched up to this.
@@ -79,8 +79,8 @@ def evaluate(cells: Cells, instances: Real, rate_rps: Real, slowdown: Real, engi
 @float64
 def sweep_instances(cells: Cells, instances: np.ndarray, rate_rps: float, engine: Engine, slowdown=1.0) -> Operating:
     """`evaluate` over all cells; `instances` (cells, r). Host arrays (cells, r)."""
-    block, turn = (_BLOCK, _TURN) if instances.shape[1] <= COLUMNS else (_WIDE, _WIDE_TURN)
-    return Operating(**_at(_asked(cells, rate_rps, engine, slowdown, block, turn), instances))
+    block = _BLOCK if instances.shape[1] <= COLUMNS else _WIDE
+    return Operating(**_at(_asked(cells, rate_rps, engine, slowdown, block), instances))
 
 
 @float64
@@ -132,20 +132,18 @@ def _point(cell: Cells, counts: Real, slowdown: Real, column: Real, rate_rps: Re
     return evaluate(cell, counts[column], rate_rps, slowdown, engine)
 
 
-def _asked(
-    cells: Cells, rate_rps: float, engine: Engine, slowdown, block: tuple[int, int] = _BLOCK, turn: int = _TURN
-) -> Program:
+def _asked(cells: Cells, rate_rps: float, engine: Engine, slowdown, block: tuple[int, int, int] = _BLOCK) -> Program:
     """The cells as a table whose numbers of instances are still to be given."""
-    n = len(cells.slots_count)
+    n, (high, wide, turn) = len(cells.slots_count), block
     rows = {
         "cell": jax.tree.map(lambda leaf: np.asarray(leaf)[:, 0], cells),
-        "counts": np.ones((n, max(COLUMNS, block[1]))),
+        "counts": np.ones((n, max(COLUMNS, wide))),
         "slowdown": np.broadcast_to(np.asarray(slowdown, np.float64), (n,)),
     }
     constants = {"rate_rps": float(rate_rps), "engine": engine}
     columns = np.arange(rows["counts"].shape[1])
-    turn = block[0] if accelerators() else turn  # one turn fills a core's cache, and not a GPU
-    return table(_point, rows, {"column": columns}, constants, block, turn=turn, least=(ROWS, len(columns)))
+    block = high, wide, high if accelerators() else turn  # one turn fills a core's cache, and not a GPU
+    return table(_point, rows, {"column": columns}, constants, block, (ROWS, len(columns)))
 
 
 def _at(
@@ -171,7 +169,8 @@ def _at(
             many = min(last - first, ends[np.searchsorted(ends, at, "right")] - at, layout.rows // layout.turn)
             rows = slice(todo[at] * layout.turn, min((todo[at] + many) * layout.turn, len(instances)))
             columns = slice(left % width, min(left % width + layout.columns, there.sizes[1]))
-            for name, values in cut_to((rows, columns), step(*arguments_of(there, (rows, columns))), names).items():
+            window = rows, columns
+            for name, values in cut(window, step(*arguments(there, window)), names).items():
                 found[name][rows, left : left + layout.columns] = values
             first += many
 

@@ -23,6 +23,22 @@ def safe_divide(numerator: Real, denominator: Real, otherwise: Real = jnp.inf) -
     return jnp.where(positive, numerator / jnp.where(positive, denominator, 1.0), otherwise)
 
 
+def maximum(value: Real, bound: Real) -> Real:
+    """The larger of two, as one instruction where `jnp.maximum` takes four: of a `bound` that is not a number the value
+    is left, where JAX tells it. A value that is not a number stays one."""
+    return jnp.where(bound > value, bound, value)
+
+
+def minimum(value: Real, bound: Real) -> Real:
+    """The smaller of two; see `maximum`."""
+    return jnp.where(bound < value, bound, value)
+
+
+def clip(value: Real, low: Real, high: Real) -> Real:
+    """`value`, at least `low` and at most `high`, which is the stronger; see `maximum`."""
+    return minimum(maximum(value, low), high)
+
+
 def ceil_div(a: Real, b: Real) -> Real:
     """Blocks of size b that hold a: ceil(a / b), exact for whole numbers below 2**53."""
     return jnp.ceil(a / b)
@@ -40,13 +56,13 @@ def power_of_two(count: int) -> int:
 def power(base: Real, exponent: Real) -> Real:
     """base ** exponent for base >= 0, as XLA computes many at a time: its own takes them one by one, at four times the
     cost. 0 ** 0 is 1."""
-    return exp(exponent * log(jnp.maximum(base, 1e-300)))
+    return exp(exponent * log(maximum(base, 1e-300)))
 
 
 @jax.custom_jvp
 def exp(x: Real) -> Real:
     """e^x, to 4e-16 of itself, of x from -708 to 709, and beyond these as there: on a CPU in half of XLA's time."""
-    return _by_bits(jnp.asarray(x), _exp, lambda x: jnp.exp(jnp.clip(x, *_EXPONENTS)))
+    return _by_bits(jnp.asarray(x), _exp, lambda x: jnp.exp(clip(x, *_EXPONENTS)))
 
 
 @exp.defjvp
@@ -58,7 +74,7 @@ def _(given: tuple[Real], tangents: tuple[Real]) -> tuple[Real, Real]:
 @jax.custom_jvp
 def expm1(x: Real) -> Real:
     """e^x - 1, as `exp` computes it: to 1e-15 of itself near 0 as well."""
-    return _by_bits(jnp.asarray(x), _expm1, lambda x: jnp.expm1(jnp.clip(x, *_EXPONENTS)))
+    return _by_bits(jnp.asarray(x), _expm1, lambda x: jnp.expm1(clip(x, *_EXPONENTS)))
 
 
 @expm1.defjvp
@@ -101,7 +117,7 @@ def cube_root(x: Real) -> Real:
 @cube_root.defjvp
 def _(given: tuple[Real], tangents: tuple[Real]) -> tuple[Real, Real]:
     root = cube_root(*given)
-    return root, tangents[0] * root / (3.0 * jnp.maximum(given[0], 1e-300))
+    return root, tangents[0] * root / (3.0 * maximum(given[0], 1e-300))
 
 
 def _by_bits(x: jax.Array, ours: Callable[[Real], Real], otherwise: Callable[[Real], Real]) -> Real:
@@ -145,7 +161,7 @@ def _expm1(x: Real) -> Real:
 
 def _powers_of_two(x: Real) -> tuple[Real, Real]:
     """2^n with the whole n nearest to x/ln 2, and the rest r of x = n ln 2 + r."""
-    x = jnp.clip(x, *_EXPONENTS)
+    x = clip(x, *_EXPONENTS)
     n = jax.lax.bitcast_convert_type(x * (1.0 / math.log(2.0)) + _WHOLE, jnp.int64) - np.float64(_WHOLE).view(np.int64)
     r = x - n.astype(jnp.float64) * _LN2 - n.astype(jnp.float64) * _LN2_REST
     return jax.lax.bitcast_convert_type((n + 1023) << 52, jnp.float64), r
@@ -203,7 +219,7 @@ def normal_quantile(level: Real) -> Real:
     1e-308."""
     off = level - 0.5
     near = jnp.abs(off) <= 0.425
-    z = jnp.where(near, 0.180625 - off**2, jnp.sqrt(-log(jnp.minimum(level, 1.0 - level))) - 1.6)
+    z = jnp.where(near, 0.180625 - off**2, jnp.sqrt(-log(minimum(level, 1.0 - level))) - 1.6)
     above, below = (_polynomial(z, [jnp.where(near, *each) for each in one]) for one in (_NUMERATOR, _DENOMINATOR))
     return jnp.where(near, off, jnp.sign(off)) * above / below
 
@@ -236,9 +252,9 @@ _LOSS = (
 def normal_loss(u: Real) -> Real:
     """E[max(Z - u, 0)] of a normal deviation Z, to 1e-12 of itself up to u = 40: phi(u) - u (1 - Phi(u)) loses its
     digits from 5 on, and XLA takes Phi one by one on a CPU."""
-    far = jnp.minimum(jnp.abs(u), 40.0)
+    far = minimum(jnp.abs(u), 40.0)
     density = jnp.exp(-0.5 * far**2) * (1.0 / math.sqrt(2.0 * math.pi))
-    return density * _polynomial((far - 4.0) / (far + 4.0), _LOSS) / (1.0 + far**2) + jnp.maximum(-u, 0.0)
+    return density * _polynomial((far - 4.0) / (far + 4.0), _LOSS) / (1.0 + far**2) + maximum(-u, 0.0)
 
 
 def one_by_one(function: Callable[..., Any], *leading: Real) -> Any:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import clip, maximum, minimum, safe_divide
 from dmodels.core.records import Real
 
 from ..traffic import LEVELS, Requests
@@ -53,16 +53,16 @@ def batch_of(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Re
     # Where requests decode K(n) knows how many prompts share a step; a prefill worker's steps take what came meanwhile.
     further = _further(requests.prefill_tokens, engine.max_num_batched_tokens, alone, extra, full)
     together = _shared(requests.prefill_tokens * further, alone + extra, x)
-    together = jnp.clip(together, 1.0, most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots))
+    together = clip(together, 1.0, most_shared(requests.prefill_tokens, engine.max_num_batched_tokens, slots))
     joint = (extra + (together - 1.0) * requests.prefill_tokens * further) / together
     turn = _turn_s(requests.prefill_tokens, engine.max_num_batched_tokens, alone, extra, full, slots)
-    single, extra = extra, jnp.where(requests.output_tokens > 0, extra, jnp.minimum(joint, turn))
+    single, extra = extra, jnp.where(requests.output_tokens > 0, extra, minimum(joint, turn))
     crowd = requests.decode_steps * safe_divide(engine.max_num_batched_tokens, requests.prefill_tokens, 0.0)
-    crowded = steps.full(jnp.minimum(crowd, slots))
-    lasting = jnp.where(crowded < UNBOUNDED_S, jnp.maximum(crowded, full), full)
+    crowded = steps.full(minimum(crowd, slots))
+    lasting = jnp.where(crowded < UNBOUNDED_S, maximum(crowded, full), full)
     # Own inertia of the batch: 1 where steps cost the same at any batch, less where a fuller batch is slower, so that
     # it fills further. A birth-death chain with departures n/(E t(n)) has the variance n/inertia about its fluid n.
-    inertia = jnp.clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
+    inertia = clip(1.0 - safe_divide(alones[1] - alone, alone, 0.0) * spread_count, 1e-3, 1.0)
     busy = x * extra
     amplified = safe_divide(1.0, 1.0 - busy) ** 2
     return Batch(
@@ -87,7 +87,7 @@ def batch_of(steps: Roofline | StepTable, requests: Requests, x: Real, slots: Re
 
 def _decoding(requests: Requests, engine: Engine) -> Real:
     """Share of the steps of a request in its slot that decode: not its prompt's."""
-    own = jnp.maximum(requests.prefill_tokens / engine.max_num_batched_tokens, 1.0)
+    own = maximum(requests.prefill_tokens / engine.max_num_batched_tokens, 1.0)
     return requests.decode_steps / (requests.decode_steps + own)
 
 
@@ -102,8 +102,8 @@ def noise(requests: Requests, amplified: Real) -> Real:
     Of M/G/inf's variance the arrivals make a share $\kappa = E[\min(G_1, G_2)] / E[G]$ of two answers, 1 if all are of
     one length and one half if these are exponential; their lengths make the rest.
     """
-    answers = jnp.maximum(requests.output_edge_tokens - 1.0, 1e-9)
-    share = jnp.minimum(safe_divide(answers @ _SMALLER, answers @ _ONE, 0.5), 1.0)
+    answers = maximum(requests.output_edge_tokens - 1.0, 1e-9)
+    share = minimum(safe_divide(answers @ _SMALLER, answers @ _ONE, 0.5), 1.0)
     return 1.0 - share + share * amplified
 
 
@@ -111,9 +111,9 @@ def _further(prompt: Real, budget: Real, alone: Real, one: Real, full: Real) -> 
     """Seconds of one more token in a step that computes a prompt, up to the budget: what the step costs at least is
     paid already. Of prompts beyond the budget, a token's share of their time."""
     room = budget - prompt
-    inside = safe_divide(full - alone - one, jnp.maximum(room, 1.0))
+    inside = safe_divide(full - alone - one, maximum(room, 1.0))
     most = safe_divide(one + alone * prompt / budget, prompt, 0.0)
-    return jnp.clip(jnp.where(room > 0, inside, jnp.minimum(most, full / budget)), 0.0, most)
+    return clip(jnp.where(room > 0, inside, minimum(most, full / budget)), 0.0, most)
 
 
 def _shared(further: Real, step: Real, x: Real) -> Real:
@@ -124,7 +124,7 @@ def _shared(further: Real, step: Real, x: Real) -> Real:
 
 def most_shared(prompt: Real, budget: Real, slots: Real) -> Real:
     """Prompts that a step has room for, at least one."""
-    return jnp.maximum(jnp.minimum(safe_divide(budget, prompt, 1.0), slots), 1.0)
+    return maximum(minimum(safe_divide(budget, prompt, 1.0), slots), 1.0)
 
 
 def _turn_s(prompt: Real, budget: Real, alone: Real, one: Real, full: Real, slots: Real) -> Real:

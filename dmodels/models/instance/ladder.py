@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dmodels.core.numerics import safe_divide, summed
+from dmodels.core.numerics import clip, minimum, safe_divide, summed
 from dmodels.core.records import Real, Record, quantity
 
 
@@ -44,7 +44,7 @@ class StepTable(Record):
         (most,) = _piecewise_linear(slots, self.decode_count, self.arrival_rps)
         (steps_per_s,) = _piecewise_linear(x, self.arrival_rps, safe_divide(1.0, self.mean_step_s, 0.0))
         mean_step = safe_divide(1.0, steps_per_s, 1e300)
-        return jnp.minimum(x * decode_steps * mean_step, slots), (decode_steps > 0) & (x > most)
+        return minimum(x * decode_steps * mean_step, slots), (decode_steps > 0) & (x > most)
 
 
 #: Seconds of a full step where nothing bounds it.
@@ -80,7 +80,7 @@ def _piecewise_linear(at: Real, knots: Real, *heights: Real) -> tuple[Real, ...]
     ends = jnp.concatenate([widths[..., :-1], jnp.full_like(widths[..., -1:], jnp.inf)], -1)
 
     def climb(knot: Real, width: Real, *slope: Real) -> tuple[tuple[Real, ...], tuple[()]]:
-        run = jnp.clip(at - knot, 0.0, width)
+        run = clip(at - knot, 0.0, width)
         return tuple(run * s for s in slope), ()
 
     # the 39 ramps of a roofline's table in three turns

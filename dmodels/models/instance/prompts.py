@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import clip, maximum, minimum, safe_divide
 from dmodels.core.records import Real
 
 from ..queueing import PackedSteps, SharedSteps, packed_steps, shared_steps
@@ -38,9 +38,9 @@ def prompts_of(requests: Requests, batch: Batch, x: Real, engine: Engine) -> Pro
     one = batch.extra + batch.alone * (prompt / budget)
     # Tokens beyond the mean share the step up to the budget; those beyond that take full steps.
     inside, edges = batch.further, requests.prefill_edge_tokens
-    most = jnp.minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0))
+    most = minimum(batch.full_alone / budget, safe_divide(one, prompt, 0.0))
     beyond = jnp.where(budget > prompt, most, inside)
-    over = jnp.maximum(edges - jnp.maximum(budget, prompt)[..., None], 0.0)
+    over = maximum(edges - maximum(budget, prompt)[..., None], 0.0)
     longer = (beyond - inside) * (0.5 * (over[..., 1:] + over[..., :-1]) @ np.diff(LEVELS))
     # Of a prompt's time only what its own tokens take varies: as much as from the mean to a long prompt.
     long = edges[..., _LONG] - prompt
@@ -49,14 +49,14 @@ def prompts_of(requests: Requests, batch: Batch, x: Real, engine: Engine) -> Pro
     square = 1.0 + own**2 * spread
     # Prompts queue for full steps; a prefill worker's that find one under way share the next.
     turn = jnp.where(requests.output_tokens > 0, one, batch.turn)
-    filled = jnp.minimum(prompt / budget, 1.0)
+    filled = minimum(prompt / budget, 1.0)
     return Prompts(one, inside, beyond, longer, filled, square, x * turn)
 
 
 def off(prompt: Real, budget: Real, inside: Real, beyond: Real, tokens: Real) -> Real:
     """Seconds of a prompt of so many `tokens`, less those of the mean one."""
-    edge = jnp.maximum(budget, prompt)
-    return inside * (jnp.minimum(tokens, edge) - prompt) + beyond * jnp.maximum(tokens - edge, 0.0)
+    edge = maximum(budget, prompt)
+    return inside * (minimum(tokens, edge) - prompt) + beyond * maximum(tokens - edge, 0.0)
 
 
 class Joint(NamedTuple):
@@ -76,15 +76,13 @@ def joint_of(requests: Requests, batch: Batch, prompts: Prompts, x: Real, slots:
     """Steps with prompts lie on the line through the mean one and a full one."""
     prompt, budget, decodes = requests.prefill_tokens, engine.max_num_batched_tokens, requests.output_tokens > 0
     there = _sharing(requests, budget)
-    came = jnp.maximum(x * batch.mean_step, 1e-6)
-    several = jnp.minimum(
-        came / -jnp.expm1(-came), budget / jnp.maximum(prompt, 1e-9)
-    )  # prompts in a step that has any
+    came = maximum(x * batch.mean_step, 1e-6)
+    several = minimum(came / -jnp.expm1(-came), budget / maximum(prompt, 1e-9))  # prompts in a step that has any
     mean = batch.alone + batch.extra * several  # such a step
-    room = jnp.maximum(budget - several * prompt, 0.05 * budget)
-    further = jnp.clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)
+    room = maximum(budget - several * prompt, 0.05 * budget)
+    further = clip(safe_divide(batch.full_alone - mean, room) * prompt, 0.0, (mean - batch.alone) / several)
     further = jnp.where(decodes, further, batch.further * prompt)
-    single = jnp.where(decodes, jnp.maximum(mean - batch.alone - (several - 1.0) * further, 0.0), batch.single)
+    single = jnp.where(decodes, maximum(mean - batch.alone - (several - 1.0) * further, 0.0), batch.single)
     most = most_shared(prompt, budget, slots)
     crowds = safe_divide(requests.prefill_square, prompt**2, 1.0)
     # A lone request waits half a step as well, as the calibrated loop of one client does.
@@ -100,7 +98,7 @@ def joint_of(requests: Requests, batch: Batch, prompts: Prompts, x: Real, slots:
     packed = packed_steps(
         x,
         bare_s=batch.alone,
-        begun_s=jnp.minimum(batch.begun, batch.full_alone),
+        begun_s=minimum(batch.begun, batch.full_alone),
         full_s=batch.full_alone,
         budgets=prompt / budget,
         budgets_square=requests.prefill_square / budget**2,
@@ -126,7 +124,7 @@ def _sharing(requests: Requests, budget: Real) -> Real:
     """How far prompts share steps, rather than fill them: all where two like that of a typical token fit into one, none
     where it fills one."""
     typical = safe_divide(requests.prefill_square, requests.prefill_tokens * budget, 0.0)
-    return jnp.where(requests.prefill_tokens > 0, jnp.clip(2.0 - 2.0 * typical, 0.0, 1.0), 0.0)
+    return jnp.where(requests.prefill_tokens > 0, clip(2.0 - 2.0 * typical, 0.0, 1.0), 0.0)
 
 
 def mixed(share: Real, one: Real, other: Real) -> Real:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import clip, maximum, minimum, safe_divide
 from dmodels.core.records import Real
 
 from ..latency import Efficiency, MixedSteps, budget_of_ranks
@@ -60,7 +60,7 @@ class Roofline(NamedTuple):
     @property
     def lone(self) -> Lone:
         edges = self.requests.prefill_edge_tokens
-        over = jnp.maximum(edges - jnp.expand_dims(self.requests.prefill_tokens, -1), 0.0)
+        over = maximum(edges - jnp.expand_dims(self.requests.prefill_tokens, -1), 0.0)
         return Lone(last_step_of(self.requests, self.budget_tokens), 0.5 * (over[..., 1:] + over[..., :-1]) @ _SHARES)
 
     def times(self, n: Real, lone: Lone | None = None) -> tuple[Real, Real]:
@@ -70,20 +70,20 @@ class Roofline(NamedTuple):
         """
         law, r, lone = self.steps, self.requests, self.lone if lone is None else lone
         n = self._decoding(n)
-        begun = jnp.maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
+        begun = maximum(safe_divide(n, r.decode_steps, 0.0), 1e-6)
         alone, first, full = self._landmarks(n, lone)
         filled = begun * law.budget_share
 
         def closer(_: Real, busy: Real) -> Real:
-            step_s = alone + busy * (first - alone) + jnp.minimum(filled, 1.0) * (full - first)
+            step_s = alone + busy * (first - alone) + minimum(filled, 1.0) * (full - first)
             fill = partial_fill(begun / step_s, alone, first, full, law.budget_share, lone.last)
             return packed_frac(begun, step_s, alone, first + fill.share * (full - first), law.budget_share, fill)
 
         busy = jax.lax.fori_loop(0, 4, closer, law.shared(begun)[0] + 0.0 * first)
-        share = jnp.minimum(filled / busy, 1.0)
+        share = minimum(filled / busy, 1.0)
         mixed = law.at(n, share * self.budget_tokens)
         # bent steps: no more in the mean than at the mean, and of unequal prompts less, as on the line
-        mixed = jnp.where(self._in_whole_prompts, jnp.minimum(mixed, first + share * (full - first)), mixed)
+        mixed = jnp.where(self._in_whole_prompts, minimum(mixed, first + share * (full - first)), mixed)
         # exactly nothing where no prompts come: a rounding error would pass for stalls, of any shape
         return alone, jnp.where(r.prefill_tokens > 0, busy * (mixed - alone) / begun, 0.0)
 
@@ -99,7 +99,7 @@ class Roofline(NamedTuple):
 
     def _landmarks(self, n: Real, lone: Lone) -> tuple[Real, Real, Real]:
         """A step without prompts, with prompts but for their tokens, and full."""
-        share = jnp.clip(1.0 - lone.last.gap, 1e-3, 0.75)
+        share = clip(1.0 - lone.last.gap, 1e-3, 0.75)
         budget, prompt = self.budget_tokens, self.requests.prefill_tokens
         at = jnp.where(self._in_whole_prompts, prompt, share * budget)
         alone, least, part, full = self.steps.at_each(n, 1e-6 * prompt, at, budget)
@@ -107,7 +107,7 @@ class Roofline(NamedTuple):
         bent = part - safe_divide(over, prompt, 0.0) * (part - least)
         bent += safe_divide(over, budget - prompt, 0.0) * (full - part)
         part = jnp.where(self._in_whole_prompts, bent, part)
-        return alone, jnp.clip((part - share * full) / (1.0 - share), alone, full), full
+        return alone, clip((part - share * full) / (1.0 - share), alone, full), full
 
     def full(self, n: Real) -> Real:
         """t(n, B): prompts fill the budget."""
@@ -132,21 +132,21 @@ class Roofline(NamedTuple):
         old = jnp.zeros_like(slots + x * decode_steps)
         alone, extra = jax.vmap(self.times)(jnp.stack([old, slots + old]))
         f_old, f_full = -x * decode_steps * alone + jnp.stack([old, slots + old]) * (1.0 - x * extra)
-        new = jnp.clip(safe_divide(-f_old, 1.0 - x * extra[0]), 0.0, slots)
+        new = clip(safe_divide(-f_old, 1.0 - x * extra[0]), 0.0, slots)
         none = f_full < 0
 
         def secant(_: Real, pair: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
             old, f_old, new = pair
             f_new = residual(new)
             back = f_new * safe_divide(jnp.abs(new - old), jnp.abs(f_new - f_old), 0.0)
-            return new, f_new, jnp.clip(new - back, 0.0, slots)
+            return new, f_new, clip(new - back, 0.0, slots)
 
         _, _, new = jax.lax.fori_loop(0, 4, secant, (old, f_old, new))
 
         def newton(root: Real) -> Real:
             f, slope = jax.jvp(residual, (root,), (jnp.ones_like(root),))
             polished = root - f / jax.lax.stop_gradient(jnp.where(slope > 0, slope, 1.0))
-            return jnp.where(none, slots, jnp.clip(polished, 0.0, slots))
+            return jnp.where(none, slots, clip(polished, 0.0, slots))
 
         # twice, because derivatives are those where the last step begins
         return newton(jax.lax.stop_gradient(newton(jnp.where(none, slots, new)))), none

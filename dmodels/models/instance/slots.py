@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.numerics import log, safe_divide
+from dmodels.core.numerics import clip, log, maximum, safe_divide
 from dmodels.core.records import Real
 
 from ..queueing import inverse_erlang_b, service_factor
@@ -38,11 +38,11 @@ def slot_queue(requests: Requests, batch: Batch, prompts: Prompts, joint: Joint,
     spare = slots - x * full_service
     # ln of departures over arrivals, from what is there to all slots: the chain's, over that of Erlang's
     share = np.expand_dims(_INSIDE, tuple(range(np.ndim(slot_load))))
-    load = jnp.maximum(slot_load, 1e-9)[..., None]
-    at, asked = (load + share * (jnp.maximum(end, 1e-9)[..., None] - load) for end in (slots, x * full_service))
-    chain, erlang = jnp.maximum(log(at / asked), 0.0) @ _WEIGHTS, log(at / load) @ _WEIGHTS
+    load = maximum(slot_load, 1e-9)[..., None]
+    at, asked = (load + share * (maximum(end, 1e-9)[..., None] - load) for end in (slots, x * full_service))
+    chain, erlang = maximum(log(at / asked), 0.0) @ _WEIGHTS, log(at / load) @ _WEIGHTS
     noise = jnp.where(decodes, batch.noise, 1.0)
-    stiff = jnp.clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0)
+    stiff = clip(safe_divide(chain, erlang, 1.0), 1e-3, 1.0)
     # While all slots are taken only who leaves makes room for a prompt: an empty slot more is filled, and stalls all.
     calm = jnp.where(decodes, 1.0 - full_busy, 1.0) * spare
     # prompts vary as well, for as much of the time as they take

@@ -10,7 +10,7 @@ import numpy as np
 
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import SLO
-from dmodels.core.numerics import one_by_one, safe_divide
+from dmodels.core.numerics import maximum, minimum, one_by_one, safe_divide
 from dmodels.core.records import Real, jit
 
 from ..queueing import gamma_quantiles, met_quantiles, sum_quantile_s
@@ -61,7 +61,7 @@ def operate(
     decodes = requests.output_tokens > 0  # prefill workers' slots hold nothing that slows a step
     fits = jnp.asarray(slots_count) >= 1.0
     engine = (Engine() if engine is None else engine).of_ranks(dp, prompt)
-    slots = jnp.maximum(jnp.minimum(slots_count, engine.max_num_seqs_count), 1.0)
+    slots = maximum(minimum(slots_count, engine.max_num_seqs_count), 1.0)
 
     batch = batch_of(steps, requests, x, slots, engine)
     prompts = prompts_of(requests, batch, x, engine)
@@ -71,7 +71,7 @@ def operate(
     overload = batch.overload | (prompts.busy >= 1.0) | slot.overload
     wait = slot.wait + joint.wait
     wait_square = slot.wait_square + joint.wait_square + 2.0 * slot.wait * joint.wait
-    waits = jnp.minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
+    waits = minimum(safe_divide(2.0 * wait**2, wait_square, 0.0), 1.0)
 
     mean_step = batch.mean_step
     seen = (wait_steps - 0.5) * mean_step  # until the engine has seen the prompt, and sent its token
@@ -92,14 +92,14 @@ def operate(
         prompt_off = pp * off(prompt, engine.max_num_batched_tokens, prompts.inside, prompts.beyond, prompt_tokens)
         prompt_off += transfer_s_per_token / slowdown * (prompt_tokens - prompt)
         answer_off = tokens.each_s * (output_tokens - requests.output_tokens)
-        longer = jnp.maximum(safe_divide(output_tokens - 1.0, requests.decode_steps, 1.0), 1.0)
-        stalls_off = jnp.minimum(stalls_at(normal), tokens.room_s * longer)
+        longer = maximum(safe_divide(output_tokens - 1.0, requests.decode_steps, 1.0), 1.0)
+        stalls_off = minimum(stalls_at(normal), tokens.room_s * longer)
         parts = begins_at(level, normal), crowding * normal, prompt_off
         return ttft_mean - wait + _together(*parts), mean_life + _together(*parts, answer_off, stalls_off)
 
     edges = one_by_one(itself, LEVELS, _NORMAL, requests.prefill_edge_tokens, requests.output_edge_tokens)
     ttft, e2e = (sum_quantile_s(q, waits, wait, edge, LEVELS) for edge in edges)
-    e2e = jnp.where(requests.output_tokens > 1.0, jnp.maximum(e2e, ttft), ttft)  # the first token may be the last
+    e2e = jnp.where(requests.output_tokens > 1.0, maximum(e2e, ttft), ttft)  # the first token may be the last
 
     waited = wait + joint.there * joint.steps.mean_s
     times = (ttft, tokens.tpot, e2e, ttft_mean, tokens.tpot_mean, waited)
@@ -108,7 +108,7 @@ def operate(
     flags = flag_where(~fits, Flag.NO_FIT) | flag_where(overload, Flag.OVERLOAD) | flag_where(missed, Flag.SLO_MISS)
     decoding = x * (requests.decode_steps * tokens.each_s + jnp.where(decodes, tokens.backlog, 0.0))
     return Operating(
-        decode_count=jnp.where(overload, batch.count, jnp.minimum(decoding, slots)),
+        decode_count=jnp.where(overload, batch.count, minimum(decoding, slots)),
         slots_count=slots + 0.0 * batch.count,
         prefill_busy_frac=batch.busy,
         wait_s=wait,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dmodels.core.numerics import exp, expm1, log, one_by_one, safe_divide, summed
+from dmodels.core.numerics import exp, expm1, log, maximum, minimum, one_by_one, safe_divide, summed
 from dmodels.core.records import Real
 
 from ..queueing import SharedSteps, capped_mean_s, stalled_tpot_s
@@ -47,9 +47,9 @@ class _Running(NamedTuple):
 def _running(steps: Roofline | StepTable, requests: Requests, batch: Batch, slots: Real) -> _Running:
     """A request shares its steps with more than the fluid n: itself, and those that its own presence holds up."""
     decodes = requests.output_tokens > 0
-    seen = jnp.minimum(batch.count + 1.0 + batch.noise * (1.0 / batch.inertia - 1.0), slots)
+    seen = minimum(batch.count + 1.0 + batch.noise * (1.0 / batch.inertia - 1.0), slots)
     swing = 3.0 * jnp.sqrt(batch.noise * batch.count / batch.inertia)
-    crowd = jnp.minimum(seen + swing, slots)
+    crowd = minimum(seen + swing, slots)
     both = jnp.stack([seen, crowd])
     shared_s, crowded_s = jax.vmap(steps.times)(both)[0]
     full_s, worst_s = jax.vmap(steps.full)(both)
@@ -66,17 +66,17 @@ def _lasting(steps: SharedSteps, over: Real, free: Real) -> Callable[[Real], tup
     what is the same for all answers is worked out once.
     """
     r = steps.carried
-    rate, onward, onward_twice = log(jnp.maximum(r, 1e-300)), r / (1.0 - r), r**2 / (1.0 - r**2)
-    begun, drawn = onward * over, free * steps.drawn_s * jnp.maximum(over, 0.0) / (1.0 - r) ** 3
+    rate, onward, onward_twice = log(maximum(r, 1e-300)), r / (1.0 - r), r**2 / (1.0 - r**2)
+    begun, drawn = onward * over, free * steps.drawn_s * maximum(over, 0.0) / (1.0 - r) ** 3
 
     def after(gaps: Real) -> tuple[Real, Real]:
         left = exp(gaps * rate)  # r^gaps
         faded = 1.0 - left
         fading = 2.0 * onward * faded - onward_twice * (1.0 - left**2)
-        varied = steps.sum_variance_s2 * jnp.maximum(gaps - fading, 0.0)
+        varied = steps.sum_variance_s2 * maximum(gaps - fading, 0.0)
         varied += steps.shared_variance_s2 * (onward * faded) ** 2
         # who comes in the steps that its own one lengthens is chance as well
-        met = jnp.maximum(faded * (1.0 + r * left) - 2.0 * (1.0 - r) * gaps * left, 0.0)
+        met = maximum(faded * (1.0 + r * left) - 2.0 * (1.0 - r) * gaps * left, 0.0)
         return begun * faded, varied + drawn * met
 
     return after
@@ -100,9 +100,9 @@ def _stalls(requests: Requests, batch: Batch, prompts: Prompts, joint: Joint, me
     answered_variance = prompts.filled * (joint.wait_square - joint.wait**2)
     answered_variance += prompts.one**2 * (prompts.square - 1.0)
     # stalls by prompts before the first token, and what they beget
-    backlog = begets * jnp.maximum(batch.busy * answered - joint.packed.filled * batch.extra, 0.0)
+    backlog = begets * maximum(batch.busy * answered - joint.packed.filled * batch.extra, 0.0)
     over, carried = joint.one_s + joint.steps.shared_s - mean_step, joint.steps.carried
-    before = mixed(joint.there, jnp.maximum(carried / (1.0 - carried) * over, 0.0), backlog)
+    before = mixed(joint.there, maximum(carried / (1.0 - carried) * over, 0.0), backlog)
     held = safe_divide(2.0 * met.free * (1.0 - batch.inertia), batch.inertia * batch.busy, 0.0)
     lasting = _lasting(joint.steps, over, met.free)
     ends = safe_divide(1.0, requests.decode_steps, 1.0)
@@ -113,11 +113,11 @@ def _stalls(requests: Requests, batch: Batch, prompts: Prompts, joint: Joint, me
         mean = batch.busy * mean_step * gaps + backlog
         variance = per_stall * mean + noise
         longer, varied = lasting(gaps)
-        mean = mixed(joint.there, jnp.maximum((mean_step - batch.alone) * gaps + longer, 0.0), mean)
+        mean = mixed(joint.there, maximum((mean_step - batch.alone) * gaps + longer, 0.0), mean)
         variance = mixed(joint.there, varied, variance)
         # The other slots' prompts come before the first token, and again as often as their answers end in its life.
         others = (slots - 1.0) * batch.extra * (1.0 + gaps * ends)
-        few = jnp.minimum(safe_divide(others, mean, 1.0), 1.0)
+        few = minimum(safe_divide(others, mean, 1.0), 1.0)
         # The prompts that come in its life hold it up, and crowd it too, for as long as they are there.
         lifetimes = lifetime * gaps
         variance *= 1.0 + held * (1.0 + safe_divide(expm1(-lifetimes), lifetimes, -1.0))
@@ -142,7 +142,7 @@ def tokens_of(
     crowd_s = met.per_mate * met.swing
     crowded = batch.begets * crowd_s  # more prompts come in longer steps
     mean_gaps = requests.gap_tokens @ GAP_WEIGHTS
-    most_s = jnp.maximum(met.full_s - met.shared_s, 0.0)
+    most_s = maximum(met.full_s - met.shared_s, 0.0)
     dying = batch.inertia / (3.0 * mean_gaps)
 
     def held(gaps: Real, share: Real, mean: Real, variance: Real, few: Real) -> tuple[Any, tuple[Real, Real]]:
@@ -151,9 +151,9 @@ def tokens_of(
         crowding = (gaps * crowded) ** 2 / (1.0 + dying * gaps)
         own, most = few * (each_s - met.shared_s) * gaps, most_s * gaps
         whole = own + few * stalls.before
-        least = jnp.maximum(capped_mean_s(whole, variance, most), jnp.minimum(own, most))
+        least = maximum(capped_mean_s(whole, variance, most), minimum(own, most))
         capped = safe_divide(least, whole, 1.0)
-        each = least, least / gaps, jnp.maximum(least - own, 0.0), most - least, (variance + crowding) * capped**2
+        each = least, least / gaps, maximum(least - own, 0.0), most - least, (variance + crowding) * capped**2
         at_all = capped * mean + met.per_mate * met.mates * gaps, capped**2 * variance + crowding
         return [share * part for part in each], at_all
 
@@ -162,7 +162,7 @@ def tokens_of(
     alone = met.shared_s - met.per_mate * met.mates
     tpot = stalled_tpot_s(q, alone, mean, variance, requests.gap_tokens, GAP_WEIGHTS)
     return Tokens(
-        jnp.minimum(tpot, jnp.maximum(met.worst_s, met.shared_s)),
+        minimum(tpot, maximum(met.worst_s, met.shared_s)),
         met.shared_s + per_token,
         each_s,
         backlog,

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dmodels.core.flags import Flag, flag_where
+from dmodels.core.numerics import clip, maximum
 from dmodels.core.records import Real, jit
 
 
@@ -75,12 +76,12 @@ def ttft_quantile_s(
 
     def beyond(x):
         """P(TTFT > x)."""
-        rest = jnp.clip(first + 1.0 - x[..., None] / chain.times, 0.0, 1.0)
-        left = jnp.maximum(x - first[..., 0] * chain.last_s, 0.0)
+        rest = clip(first + 1.0 - x[..., None] / chain.times, 0.0, 1.0)
+        left = maximum(x - first[..., 0] * chain.last_s, 0.0)
         return jnp.sum(chain.below * rest, axis=-1) + chain.waits * jnp.exp(-left / theta)
 
     target = jnp.broadcast_to(1.0 - jnp.asarray(q, float), theta.shape)
-    high = (first[..., 0] + 1.0) * jnp.max(chain.times, axis=-1) + theta * jnp.maximum(-jnp.log(target), 0.0)
+    high = (first[..., 0] + 1.0) * jnp.max(chain.times, axis=-1) + theta * maximum(-jnp.log(target), 0.0)
 
     def halve(_, bounds):
         low, high = bounds

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.numerics import exp, log, log1p, safe_divide, summed
+from dmodels.core.numerics import clip, exp, log, log1p, maximum, minimum, safe_divide, summed
 from dmodels.core.records import Real, jit
 
 #: Gauss-Legendre rule of Jagerman's integral below; 40 nodes leave a relative error under 1e-7 everywhere
@@ -32,19 +32,19 @@ def inverse_erlang_b(servers: Real, load: Real) -> Real:
     5.0
     """
     servers, load = jnp.asarray(servers, float), jnp.asarray(load, float)
-    c, a = jnp.broadcast_arrays(servers, jnp.maximum(load, 1e-300))
+    c, a = jnp.broadcast_arrays(servers, maximum(load, 1e-300))
     power = c + 1.0
     # log of the integrand's maximum over v >= 0, at v = max(0, log((c + 1) / a))
-    peak = jnp.maximum(log(power / a), 0.0)
+    peak = maximum(log(power / a), 0.0)
     rate = a * jnp.exp(peak)
     top = power * peak - (rate - a)
     # The window ends where the integrand has fallen by e^-34. To the right the exponent falls by
     # slope x + rate (e^x - 1 - x) with slope = rate - power >= 0, to the left by power (e^-x - 1 + x).
     drop = 34.0
-    slope, y = jnp.maximum(rate - power, 0.0), drop / rate
+    slope, y = maximum(rate - power, 0.0), drop / rate
     right_linear = 2.0 * drop / (slope + jnp.sqrt(slope**2 + 2.0 * rate * drop))
-    right = peak + jnp.minimum(right_linear, log1p(y + jnp.sqrt(2.0 * y)))
-    left = jnp.maximum(0.0, peak - jnp.sqrt(2.0 * drop / power) - drop / power)
+    right = peak + minimum(right_linear, log1p(y + jnp.sqrt(2.0 * y)))
+    left = maximum(peak - jnp.sqrt(2.0 * drop / power) - drop / power, 0.0)
     half = (right - left) / 2.0
 
     def weighed(node: Real, weight: Real) -> tuple[Real, tuple[()]]:
@@ -53,7 +53,7 @@ def inverse_erlang_b(servers: Real, load: Real) -> Real:
         return weight * exp(power * v - a * (exp(v) - 1.0) - top), ()
 
     integral = half * summed(weighed, (1.0 + _NODES).astype(c.dtype), _WEIGHTS.astype(c.dtype), unroll=4)[0]
-    return jnp.exp(jnp.minimum(log(a * integral) + top, 690.0))
+    return jnp.exp(minimum(log(a * integral) + top, 690.0))
 
 
 def erlang_b(servers: Real, load: Real) -> Real:
@@ -105,9 +105,9 @@ def service_factor(servers: Real, load: Real, service_scv: Real) -> Real:
     >>> [round(float(service_factor(c, 0.8 * c, 0.0)), 3) for c in (1.0, 10.0)]
     [0.5, 0.538]
     """
-    rho = jnp.maximum(safe_divide(load, servers), 1e-3)
+    rho = maximum(safe_divide(load, servers), 1e-3)
     several = (servers - 1.0) * (jnp.sqrt(4.0 + 5.0 * servers) - 2.0) / (16.0 * servers)
-    d = jnp.clip(0.5 + 0.5 * several * (1.0 - rho) / rho, 0.5, 1.0)
+    d = clip(0.5 + 0.5 * several * (1.0 - rho) / rho, 0.5, 1.0)
     return (1.0 + service_scv) / (2.0 * service_scv + (1.0 - service_scv) / d)
 
 
@@ -134,7 +134,7 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
     target = 1.0 - q
     finite = jnp.isfinite(mean_s)
     theta = safe_divide(jnp.where(finite, mean_s, 0.0), wait_probability, 0.0)
-    theta = jnp.maximum(theta, 1e-9 * edges_s[..., -1] + 1e-12)
+    theta = maximum(theta, 1e-9 * edges_s[..., -1] + 1e-12)
     target, theta, p_wait = jnp.broadcast_arrays(target, theta, jnp.asarray(wait_probability, float))
     rate = 1.0 / theta
     nothing, edges, levels = jnp.zeros_like(theta), jnp.moveaxis(edges_s, -1, 0), jnp.asarray(levels)
@@ -165,7 +165,7 @@ def sum_quantile_s(q: Real, wait_probability: Real, mean_s: Real, edges_s: Real,
 
     def newton(_: Real, u: Real) -> Real:
         bend = curve * exp(-u * rate)
-        return jnp.clip(u + (head - slope * u + bend - target) / (slope + bend * rate + 1e-300), 0.0, gap)
+        return clip(u + (head - slope * u + bend - target) / (slope + bend * rate + 1e-300), 0.0, gap)
 
     u = jax.lax.fori_loop(0, 8, newton, jnp.where(curve >= 0, 0.0, gap))
     beyond = below > target

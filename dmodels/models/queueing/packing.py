@@ -26,7 +26,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.numerics import safe_divide
+from dmodels.core.numerics import maximum, minimum, safe_divide
 from dmodels.core.records import Real, jit
 
 
@@ -46,7 +46,7 @@ def last_step(edge_budgets: Real, levels: Real) -> LastStep:
     [0.75, 0.5]
     """
     high = edge_budgets[..., 1:]
-    low = jnp.minimum(edge_budgets[..., :-1], high - 1e-6 * (1.0 + high))  # of equal edges, just below
+    low = minimum(edge_budgets[..., :-1], high - 1e-6 * (1.0 + high))  # of equal edges, just below
     upper, lower = _gaps_below(high), _gaps_below(low)
     each = ((above - below) / (high - low) for above, below in zip(upper, lower, strict=True))
     return LastStep(*(gap @ np.diff(levels) for gap in each))
@@ -72,16 +72,16 @@ def partial_fill(arrival_rps: Real, bare_s: Real, begun_s: Real, full_s: Real, b
     They follow a bare step where a run begins, which is the share e^(-x t_p) of them, and else one of their own kind.
     """
     x, span = arrival_rps, full_s - begun_s
-    bare = jnp.minimum(x * bare_s, 30.0)
+    bare = minimum(x * bare_s, 30.0)
     first = safe_divide(bare, -jnp.expm1(-bare), 1.0)  # prompts that came in a bare step, if any did
     share = 1.0 - last.gap
     for _ in range(3):
-        came = jnp.minimum(x * (begun_s + share * span), 30.0)
+        came = minimum(x * (begun_s + share * span), 30.0)
         several = came + jnp.exp(-came) * first  # prompts in a partial step
         came = several * -jnp.expm1(-2.0 * (several - 1.0))  # a Poisson number, if not none, has this mean
         lone = safe_divide(came, jnp.expm1(came), 1.0)
         beside = safe_divide(came * jnp.expm1(came), jnp.expm1(came) - came, 2.0)  # prompts, where there are several
-        more = jnp.minimum(budgets * beside, 0.5)
+        more = minimum(budgets * beside, 0.5)
         share = lone * (1.0 - last.gap) + (1.0 - lone) * more
     return Fill(share, lone * last.gap_square + (1.0 - lone) * (1.0 - more) ** 2 * (4.0 / 3.0))
 
@@ -114,11 +114,11 @@ def _lasting_room(room: Real, slower: Real, tail_s: Real, answer_s: Real) -> Rea
 
     A backlog of M/G/1's tail lasts `tail_s`/room^2: steps have slowed down as far as that is of it and an answer.
     """
-    slower = jnp.maximum(slower, 0.0)
-    found, least = room, jnp.maximum(0.1 * room, room - slower)
+    slower = maximum(slower, 0.0)
+    found, least = room, maximum(0.1 * room, room - slower)
     for _ in range(4):
         lasts = tail_s / found**2
-        found = jnp.maximum(room - slower * safe_divide(lasts, lasts + answer_s, 0.0), least)
+        found = maximum(room - slower * safe_divide(lasts, lasts + answer_s, 0.0), least)
     return found
 
 
@@ -151,29 +151,29 @@ def packed_steps(
     fill = partial_fill(x, jnp.where(decoding > 0, bare_s, 0.0), begun_s, full_s, b, last)
     u, gap = fill.share, 1.0 - fill.share
     partial = begun_s + u * (full_s - begun_s)
-    room = jnp.maximum(1.0 - x * b * full_s, 1e-9)
-    grown = jnp.exp(jnp.minimum(x * partial, 30.0))
+    room = maximum(1.0 - x * b * full_s, 1e-9)
+    grown = jnp.exp(minimum(x * partial, 30.0))
     # steps a second: none, partial, full
-    busy = jnp.minimum(packed_frac(x * step_s, step_s, bare_s, partial, b, fill), 1.0)
+    busy = minimum(packed_frac(x * step_s, step_s, bare_s, partial, b, fill), 1.0)
     none = jnp.where(decoding > 0, (1.0 - busy) / step_s, 0.0)
     idle = room / (1.0 + x * grown * gap * begun_s)  # share of the time that an engine stands still
     some = jnp.where(decoding > 0, none * -jnp.expm1(-x * bare_s), x * idle) * grown
-    whole = jnp.maximum(x * b - u * some, 0.0)
+    whole = maximum(x * b - u * some, 0.0)
     squares, cubes = (none * bare_s**k + some * partial**k + whole * full_s**k for k in (2.0, 3.0))
     computed = whole + some * (1.0 - 2.0 * gap + fill.gap_square)
     tail_s = 0.5 * full_s * safe_divide(budgets_square, b, 0.0)  # of M/G/1's tail, but for 1/room
     slow = _lasting_room(room, x * b * ((full_s if lasting_s is None else lasting_s) - full_s), tail_s, answer_s)
-    left = jnp.maximum(x * budgets_square + (x * b) ** 2 * squares - computed, 0.0) / (2.0 * slow)
+    left = maximum(x * budgets_square + (x * b) ** 2 * squares - computed, 0.0) / (2.0 * slow)
     rest = 0.5 * squares  # a step of length A is met for a share of the time, its rest is U A
     each = x * b * full_s  # seconds of full steps that come in a second
     decay = tail_s / slow
-    chance = jnp.minimum(safe_divide(left * full_s**2, decay, 0.0), 1.0)
+    chance = minimum(safe_divide(left * full_s**2, decay, 0.0), 1.0)
     # its last step is as a lone prompt's where nothing is ahead of it, and ends anywhere else
     nothing = (1.0 - chance) * jnp.exp(-x * rest)
     gap = nothing * last.gap + (1.0 - nothing) * 0.5
     gap_square = nothing * last.gap_square + (1.0 - nothing) / 3.0
     # who comes later may fill what its last step has room for
-    later = x * (rest + (left * full_s + jnp.maximum(b - 1.0, 0.0) + x * b * rest) * full_s) * jnp.minimum(b, gap)
+    later = x * (rest + (left * full_s + maximum(b - 1.0, 0.0) + x * b * rest) * full_s) * minimum(b, gap)
     filled = gap * -jnp.expm1(-safe_divide(later, gap, 0.0))
     last_s = gap * begun_s + filled * (full_s - begun_s)
     varies = cubes * (1.0 + each + each**2) / 3.0 + x * budgets_square * full_s**2 * rest - (rest * (1.0 + each)) ** 2
@@ -183,6 +183,6 @@ def packed_steps(
         2.0 * left * full_s**2 * decay,
         full_s * b,
         rest * (1.0 + each) + last_s,
-        jnp.maximum(varies, 0.0),
+        maximum(varies, 0.0),
         safe_divide(filled, b, 0.0),
     )

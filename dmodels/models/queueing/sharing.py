@@ -28,7 +28,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dmodels.core.numerics import exp, log, log1p, normal_loss, normal_quantile, power, safe_divide
+from dmodels.core.numerics import (
+    clip,
+    exp,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    normal_loss,
+    normal_quantile,
+    power,
+    safe_divide,
+)
 from dmodels.core.records import Real, jit
 
 from .stalls import gamma_quantiles
@@ -75,47 +86,47 @@ def shared_steps(
     >>> round(float(alone.mean_s + alone.left_over_s), 1)
     0.9
     """
-    x, m = arrival_rps, jnp.minimum(further_s, one_s)
+    x, m = arrival_rps, minimum(further_s, one_s)
     goes_on = decoding > 0.0
-    jump = m - jnp.where(goes_on, jnp.maximum(one_s - bare_s, 0.0), 0.0)  # of a step of none, off the line in N
+    jump = m - jnp.where(goes_on, maximum(one_s - bare_s, 0.0), 0.0)  # of a step of none, off the line in N
     full = one_s + (most - 1.0) * m
     limit = _limit(most, x * full, square)
     step, variance = _mean_step(x, one_s, m, jump, full, variance_s2=variance_s2, standing=~goes_on, limit=limit)
     (none, slope, limited), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
-    carried = jnp.clip(x * (m - jump * slope), 0.0, 1.0 - 1e-6)
+    carried = clip(x * (m - jump * slope), 0.0, 1.0 - 1e-6)
     drawn = x * ((m - jump * slope) ** 2 + variance_s2)
     busy = jnp.where(goes_on, decoding, came / (came + none))
-    busy = jnp.maximum(busy, jnp.minimum(x * full / most, 1.0))  # what is left over keeps it busy
+    busy = maximum(busy, minimum(x * full / most, 1.0))  # what is left over keeps it busy
     # Who comes finds a step with prompts or one without, each by its share of the time.
     empty = jnp.where(goes_on, none, 0.0)
-    each = jnp.maximum(came, 1e-9) / jnp.maximum(1.0 - none, 1e-9)  # prompts in a step that has any
+    each = maximum(came, 1e-9) / maximum(1.0 - none, 1e-9)  # prompts in a step that has any
     each = jnp.where(came > 1e-4, each, 1.0 + 0.5 * came)
     several = each * (1.0 + came - each + x * variance / step)  # their variance
     some = jnp.where(goes_on, one_s + (each - 1.0) * m, step)  # a step with prompts
-    varies = jnp.where(goes_on, jnp.maximum(m**2 * several + variance_s2 * each, 0.0), variance)
-    chance = busy * jnp.clip(1.0 - empty * bare_s / step, 0.0, 1.0)
+    varies = jnp.where(goes_on, maximum(m**2 * several + variance_s2 * each, 0.0), variance)
+    chance = busy * clip(1.0 - empty * bare_s / step, 0.0, 1.0)
     biased = some + varies / some
-    others = jnp.minimum(x * m, (most - 1.0) * m / biased)  # seconds for those that share its step, of each of that one
+    others = minimum(x * m, (most - 1.0) * m / biased)  # seconds for those that share its step, of each of that one
     squares, single = (some**2 + varies) * (1.0 + 2.0 * varies / some**2), x * biased * (m**2 + variance_s2)
     mean = (0.5 + others) * biased
     second = (1.0 / 3.0 + others + others**2) * squares + single
     bare = (busy - chance) * bare_s
     shared = chance * others * biased + bare * x * m
     shared_second = chance * (others**2 * squares + single) + bare * x * m**2
-    left = limit.left * jnp.minimum(some / full, 1.0)  # as far as steps are full
+    left = limit.left * minimum(some / full, 1.0)  # as far as steps are full
     free_sum, full_sum = variance * (1.0 + carried) / (1.0 - carried), drawn * step / (1.0 - carried) ** 2
     return SharedSteps(
         mean_s=chance * mean + bare * (0.5 + x * m),
         chance=chance,
         met_s=mean,
-        met_variance_s2=jnp.maximum(second - mean**2, 0.0),
+        met_variance_s2=maximum(second - mean**2, 0.0),
         bare_s=safe_divide(bare * (0.5 + x * m), 1.0 - chance, 0.0),
         left_over_s=left * full / most,
         left_over_chance=safe_divide(left, limit.tail, 0.0),
         step_s=step,
         step_variance_s2=variance,
         shared_s=shared,
-        shared_variance_s2=jnp.maximum(shared_second - shared**2, 0.0),
+        shared_variance_s2=maximum(shared_second - shared**2, 0.0),
         carried=carried,
         drawn_s=drawn,
         sum_variance_s2=(1.0 - limited) * free_sum + limited * full_sum,
@@ -133,17 +144,15 @@ class _Limit(NamedTuple):
 
 def _limit(most: Real, came: Real, square: Real) -> _Limit:
     """A random walk with steps of N - B, N Poisson of mean `came`."""
-    drift = jnp.maximum(most - came, 1e-9 * most)
-    deviation = jnp.sqrt(jnp.maximum(came * square, 1e-300))
-    u = jnp.minimum(drift / deviation, 30.0)
+    drift = maximum(most - came, 1e-9 * most)
+    deviation = jnp.sqrt(maximum(came * square, 1e-300))
+    u = minimum(drift / deviation, 30.0)
     near = 0.5 / u - 0.5826 + 0.25 * u - 0.0415 * u**2
-    left = jnp.maximum(jnp.where(u < 1.6, near, 0.0), normal_loss(u))
+    left = maximum(jnp.where(u < 1.6, near, 0.0), normal_loss(u))
     # E[exp(eta (N - B))] = 1, which is eta/2 + ln sinhc(eta/2) = ln(B/E[N]), to 2 %
     eta = 6.0 * (jnp.sqrt(1.0 + 2.0 / 3.0 * log1p(drift / (came + 1e-300))) - 1.0)
     # of M/D/1 a busy step leaves some with the chance 1 - (e - 1) u near saturation
-    return _Limit(
-        most, jnp.exp(-2.0 * (math.e - 1.0) * u), left * deviation, jnp.maximum(square / eta, left * deviation)
-    )
+    return _Limit(most, jnp.exp(-2.0 * (math.e - 1.0) * u), left * deviation, maximum(square / eta, left * deviation))
 
 
 def _mean_step(
@@ -151,17 +160,17 @@ def _mean_step(
 ) -> tuple[Real, Real]:
     """(mean, variance) of steps: the mean says how many of them are bare, and so the variance, from which the mean
     follows again. `standing`: of an engine without requests to decode."""
-    room = jnp.maximum(1.0 - x * m, 1e-9)
-    each_inertia = 1.0 / jnp.maximum(room * (1.0 + x * m), 1e-9)
+    room = maximum(1.0 - x * m, 1e-9)
+    each_inertia = 1.0 / maximum(room * (1.0 + x * m), 1e-9)
     each_jump = 1.0 / jnp.where(jump == 0.0, 1.0, jump)
     least = one_s - m
 
     def varied(step: Real) -> Real:
-        came, none = x * step, jnp.clip((step * room - least) * each_jump, 0.0, 1.0)
+        came, none = x * step, clip((step * room - least) * each_jump, 0.0, 1.0)
         number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) * each_inertia
-        number = jnp.clip(number, 0.0, (full - step) * (step - least - jump))  # Bhatia and Davis
+        number = clip(number, 0.0, (full - step) * (step - least - jump))  # Bhatia and Davis
         computed = came + jnp.where(standing, none, 0.0)
-        return number + variance_s2 * jnp.minimum(computed * each_inertia, limit.most)
+        return number + variance_s2 * minimum(computed * each_inertia, limit.most)
 
     def over(step: Real) -> tuple[Real, Real]:
         """By how much the mean is over what follows from it, and how much that rises with it."""
@@ -169,7 +178,7 @@ def _mean_step(
         return step * room - (least + jump * none), room + jump * x * slope
 
     def closer(step: Real, excess: Real, slope: Real) -> Real:
-        return jnp.clip(step - excess / slope, least + jump, full)
+        return clip(step - excess / slope, least + jump, full)
 
     # a loop of XLA's: unrolled, it compiles far longer
     def secant(_: Real, state: tuple[Real, ...]) -> tuple[Real, ...]:
@@ -180,9 +189,9 @@ def _mean_step(
         slope = jax.lax.stop_gradient(slope)
         return step, excess, slope, closer(step, excess, slope)
 
-    step = jnp.clip(least / room, least + jump, full)
+    step = clip(least / room, least + jump, full)
     excess, slope = over(step)
-    slope = jnp.maximum(slope, 0.02)
+    slope = maximum(slope, 0.02)
     first = jnp.broadcast_arrays(step, excess, slope, closer(step, excess, slope))
     step = jax.lax.fori_loop(0, 5, secant, tuple(first))[3]
     return step, varied(step)
@@ -195,24 +204,24 @@ def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real
     and B in the middle of a backlog.
     """
     none, came = _none(x, step_s, variance_s2), x * step_s
-    free = jnp.maximum(jnp.where(came > 1e-6, came / jnp.maximum(1.0 - none, 1e-12), 1.0), 1.0)
-    second = jnp.clip(1.0 - free * none, 0.0, 1.0)  # the chance of more than one
+    free = maximum(jnp.where(came > 1e-6, came / maximum(1.0 - none, 1e-12), 1.0), 1.0)
+    second = clip(1.0 - free * none, 0.0, 1.0)  # the chance of more than one
     room = limit.most - 1.0
-    third = jnp.maximum(free - 1.0 - second, 0.0)
+    third = maximum(free - 1.0 - second, 0.0)
     # as many more as geometric ones of this mean; `second` is 1 where a bare step is out of the question
-    more = jnp.minimum(third / jnp.maximum(free - 1.0, 1e-12), second)
-    further = third * (1.0 - power(more, jnp.maximum(room - 1.0, 0.0)))
-    held = jnp.minimum(1.0 + jnp.minimum(room, 1.0) * second + further, limit.most)
+    more = minimum(third / maximum(free - 1.0, 1e-12), second)
+    further = third * (1.0 - power(more, maximum(room - 1.0, 0.0)))
+    held = minimum(1.0 + minimum(room, 1.0) * second + further, limit.most)
     held = limit.lasting * limit.most + (1.0 - limit.lasting) * held
     fewer = safe_divide(1.0 / held - 1.0 / free, 1.0 - 1.0 / free, 0.0)
-    limited = jnp.maximum(jnp.clip(fewer, 0.0, 1.0), limit.lasting)
-    return jnp.clip(1.0 - came / held, 0.0, none), (1.0 - limited) * none + limited / held, limited
+    limited = maximum(clip(fewer, 0.0, 1.0), limit.lasting)
+    return clip(1.0 - came / held, 0.0, none), (1.0 - limited) * none + limited / held, limited
 
 
 def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
     """Chance of no arrival in a step of gamma distributed length."""
     wide = x * variance_s2 / step_s
-    grown = 1.0 + jnp.maximum(wide, 1e-6)
+    grown = 1.0 + maximum(wide, 1e-6)
     return exp(-x * step_s * jnp.where(wide > 1e-6, log(grown) / (grown - 1.0), 1.0))
 
 
@@ -220,12 +229,12 @@ def met_quantiles(steps: SharedSteps) -> Callable[[Real], Real]:
     """Quantile, less the mean, of the wait for the step under way and for those that share its own, by its level."""
     off = gamma_quantiles(steps.met_s, steps.met_variance_s2)
     none = 1.0 - steps.chance
-    by_chance, by_none = 1.0 / jnp.maximum(steps.chance, 1e-9), 1.0 / jnp.maximum(none, 1e-9)
+    by_chance, by_none = 1.0 / maximum(steps.chance, 1e-9), 1.0 / maximum(none, 1e-9)
 
     def at(level: Real) -> Real:
         inside = (level - none) * by_chance
-        long = steps.met_s + off(normal_quantile(jnp.clip(inside, 1e-4, 1.0 - 1e-4)))
-        short = 2.0 * steps.bare_s * jnp.clip(level * by_none, 0.0, 1.0)
-        return jnp.where(inside > 0, jnp.maximum(long, short), short) - steps.mean_s
+        long = steps.met_s + off(normal_quantile(clip(inside, 1e-4, 1.0 - 1e-4)))
+        short = 2.0 * steps.bare_s * clip(level * by_none, 0.0, 1.0)
+        return jnp.where(inside > 0, maximum(long, short), short) - steps.mean_s
 
     return at

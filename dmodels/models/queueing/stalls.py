@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import ndtri
 
-from dmodels.core.numerics import cube_root, exp, log
+from dmodels.core.numerics import clip, cube_root, exp, log, maximum, minimum
 from dmodels.core.records import Real, jit
 
 
@@ -43,7 +43,7 @@ def stalled_tpot_s(
 
     # TPOT - t_0 = u^3 is exceeded by a normal deviation beyond a u - b
     def line(mean: Real, variance: Real, gaps: Real) -> tuple[Real, ...]:
-        each, scv = _relative(jnp.maximum(mean, 1e-9 * alone_s), variance)
+        each, scv = _relative(maximum(mean, 1e-9 * alone_s), variance)
         root = 3.0 / jnp.sqrt(scv)
         a, b = root * cube_root(gaps * each), root * (1.0 - scv / 9.0)
         of_a = 1.0 / a
@@ -53,8 +53,8 @@ def stalled_tpot_s(
     classes = [
         line(*(leaf[..., k] for leaf in (stall_mean_s, stall_variance, gap_tokens))) for k in range(len(weights))
     ]
-    low = jax.lax.stop_gradient(jnp.maximum(reduce(jnp.minimum, [low for _, _, low, _ in classes]), 0.0))
-    high = jax.lax.stop_gradient(jnp.maximum(reduce(jnp.maximum, [high for _, _, _, high in classes]), 1e-12))
+    low = jax.lax.stop_gradient(maximum(reduce(minimum, [low for _, _, low, _ in classes]), 0.0))
+    high = jax.lax.stop_gradient(maximum(reduce(maximum, [high for _, _, _, high in classes]), 1e-12))
 
     def tail(u: Real) -> tuple[Real, Real]:  # P(TPOT - t_0 > u^3) - (1 - q), and minus its derivative
         beyond, slope = q - 1.0, 0.0
@@ -69,12 +69,12 @@ def stalled_tpot_s(
         bottom, top, u = state
         excess, slope = tail(u)
         bottom, top = jnp.where(excess > 0, u, bottom), jnp.where(excess > 0, top, u)
-        share = jnp.maximum(excess + 1.0 - q, 1e-300)
-        newton = u + log(share / (1.0 - q)) * share / jnp.maximum(slope, 1e-300)
+        share = maximum(excess + 1.0 - q, 1e-300)
+        newton = u + log(share / (1.0 - q)) * share / maximum(slope, 1e-300)
         return bottom, top, jnp.where((newton >= bottom) & (newton <= top), newton, 0.5 * (bottom + top))
 
     _, _, u = jax.lax.fori_loop(0, 5, closer, (low, high, 0.5 * (low + high)))
-    return alone_s + jnp.maximum(u, 0.0) ** 3
+    return alone_s + maximum(u, 0.0) ** 3
 
 
 def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
@@ -83,7 +83,7 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
     >>> [round(float(capped_mean_s(1.0, 1.0, c)), 1) for c in (0.1, 1.0, 50.0)]  # exponential: 1 - e^-c
     [0.1, 0.6, 1.0]
     """
-    mean = jnp.maximum(mean_s, 1e-12)
+    mean = maximum(mean_s, 1e-12)
     each, scv = _relative(mean, variance)
     cap, share = cap_s * each, 1.0 / (1.0 + scv)  # k/(k + 1)
 
@@ -91,7 +91,7 @@ def capped_mean_s(mean_s: Real, variance: Real, cap_s: Real) -> Real:
         return _above(3.0 / jnp.sqrt(scv) * (cube_root(at) - 1.0 + scv / 9.0))
 
     left = mean * (1.0 - beyond(scv * share, cap * share)) + cap_s * beyond(scv, cap)
-    return jnp.minimum(left, jnp.minimum(mean, cap_s))
+    return minimum(left, minimum(mean, cap_s))
 
 
 def gamma_quantiles(mean: Real, variance: Real) -> Callable[[Real], Real]:
@@ -99,16 +99,16 @@ def gamma_quantiles(mean: Real, variance: Real) -> Callable[[Real], Real]:
 
     A function of the deviation, so that what is the same for all quantiles is worked out once.
     """
-    mean = jnp.maximum(mean, 1e-12)
-    scv = jnp.clip(variance / mean**2, 1e-6, 20.0)
+    mean = maximum(mean, 1e-12)
+    scv = clip(variance / mean**2, 1e-6, 20.0)
     middle, spread = 1.0 - scv / 9.0, jnp.sqrt(scv) / 3.0
-    return lambda normal: mean * (jnp.maximum(middle + normal * spread, 0.0) ** 3 - 1.0)
+    return lambda normal: mean * (maximum(middle + normal * spread, 0.0) ** 3 - 1.0)
 
 
 def _relative(mean: Real, variance: Real) -> tuple[Real, Real]:
     """(1/mean, variance over its square), of which the second is the reciprocal of a gamma distribution's shape k."""
     each = 1.0 / mean
-    return each, jnp.clip(variance * each**2, 1e-6, 1e3)
+    return each, clip(variance * each**2, 1e-6, 1e3)
 
 
 def _above(z: Real) -> Real:

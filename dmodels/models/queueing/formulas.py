@@ -36,7 +36,7 @@ def inverse_erlang_b(servers: Real, load: Real) -> Real:
     power = c + 1.0
     # log of the integrand's maximum over v >= 0, at v = max(0, log((c + 1) / a))
     peak = maximum(log(power / a), 0.0)
-    rate = a * jnp.exp(peak)
+    rate = maximum(a, power)  # a e^peak
     top = power * peak - (rate - a)
     # The window ends where the integrand has fallen by e^-34. To the right the exponent falls by
     # slope x + rate (e^x - 1 - x) with slope = rate - power >= 0, to the left by power (e^-x - 1 + x).

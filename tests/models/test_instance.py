@@ -124,6 +124,25 @@ def test_what_is_not_flagged_is_finite(x, slots, slowdown):
     assert (slots < 1) == bool(int(at.flags) & Flag.NO_FIT)
 
 
+@pytest.mark.parametrize("part", ["table", "requests", "numbers"])
+def test_what_is_no_number_is_never_taken_for_one(part):
+    """Bounds are taken without asking whether they are numbers; every point says so in the end."""
+    given = {"table": table(), "requests": requests(), "numbers": {"x": 2.0, "slots": 300.0, "slowdown": 1.0}}[part]
+    leaves, tree = jax.tree_util.tree_flatten_with_path(given)
+    unasked = ("share_frac", "input_tokens", "context_tokens", "longest_tokens")  # the steps' and the memory's
+    unasked += ("arrival_rps", "mean_step_s")  # which `step_table` works out from the others
+    for place, (path, _) in enumerate(leaves):
+        name = jax.tree_util.keystr(path, simple=True)
+        if name in unasked:
+            continue
+        values = [np.array(value, float) for _, value in leaves]
+        values[place][...] = np.nan
+        one = jax.tree.unflatten(tree, values)
+        numbers = one if part == "numbers" else {"x": 2.0}
+        found = at_loads(one if part == "table" else table(), asked=one if part == "requests" else None, **numbers)
+        assert found.flags & int(Flag.NONFINITE | Flag.OVERLOAD | Flag.NO_FIT), name
+
+
 def test_twice_as_slow_at_half_the_load_takes_twice_as_long():
     fast, slow = loaded(4.0), loaded(2.0, 300.0, 2.0)
     assert slow.ttft_s == pytest.approx(2 * fast.ttft_s, rel=1e-9)

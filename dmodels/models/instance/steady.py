@@ -61,7 +61,7 @@ def operate(
     decodes = requests.output_tokens > 0  # prefill workers' slots hold nothing that slows a step
     fits = jnp.asarray(slots_count) >= 1.0
     engine = (Engine() if engine is None else engine).of_ranks(dp, prompt)
-    slots = maximum(minimum(slots_count, engine.max_num_seqs_count), 1.0)
+    slots = maximum(jnp.minimum(slots_count, engine.max_num_seqs_count), 1.0)  # either may be no number
 
     batch = batch_of(steps, requests, x, slots, engine)
     prompts = prompts_of(requests, batch, x, engine)
@@ -118,7 +118,7 @@ def operate(
         tpot_mean_s=tpot_mean,
         e2e_s=e2e,
         tokens_per_s=arrival_rps * requests.output_tokens,
-        flags=flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot)),
+        flags=flags | jnp.where(overload, 0, flag_nonfinite(ttft, tpot, e2e, requests.output_tokens)),
     )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .records import Real
+from .records import Real, jit
 
 
+@jit
 def safe_divide(numerator: Real, denominator: Real, otherwise: Real = jnp.inf) -> Real:
     """numerator / denominator where denominator > 0, else `otherwise`, with finite gradients on both sides.
 
@@ -23,17 +25,20 @@ def safe_divide(numerator: Real, denominator: Real, otherwise: Real = jnp.inf) -
     return jnp.where(positive, numerator / jnp.where(positive, denominator, 1.0), otherwise)
 
 
+@jit
 def maximum(value: Real, bound: Real) -> Real:
     """The larger of two, as one instruction where `jnp.maximum` takes four: of a `bound` that is not a number the value
     is left, where JAX tells it. A value that is not a number stays one."""
     return jnp.where(bound > value, bound, value)
 
 
+@jit
 def minimum(value: Real, bound: Real) -> Real:
     """The smaller of two; see `maximum`."""
     return jnp.where(bound < value, bound, value)
 
 
+@jit
 def clip(value: Real, low: Real, high: Real) -> Real:
     """`value`, at least `low` and at most `high`, which is the stronger; see `maximum`."""
     return minimum(maximum(value, low), high)
@@ -62,7 +67,7 @@ def power(base: Real, exponent: Real) -> Real:
 @jax.custom_jvp
 def exp(x: Real) -> Real:
     """e^x, to 4e-16 of itself, of x from -708 to 709, and beyond these as there: on a CPU in half of XLA's time."""
-    return _by_bits(jnp.asarray(x), _exp, lambda x: jnp.exp(clip(x, *_EXPONENTS)))
+    return _by_bits(jnp.asarray(x), _exp, _clipped_exp)
 
 
 @exp.defjvp
@@ -74,7 +79,7 @@ def _(given: tuple[Real], tangents: tuple[Real]) -> tuple[Real, Real]:
 @jax.custom_jvp
 def expm1(x: Real) -> Real:
     """e^x - 1, as `exp` computes it: to 1e-15 of itself near 0 as well."""
-    return _by_bits(jnp.asarray(x), _expm1, lambda x: jnp.expm1(clip(x, *_EXPONENTS)))
+    return _by_bits(jnp.asarray(x), _expm1, _clipped_expm1)
 
 
 @expm1.defjvp
@@ -102,7 +107,7 @@ log.defjvp(lambda given, tangents: (log(*given), tangents[0] / given[0]))
 @jax.custom_jvp
 def log1p(x: Real) -> Real:
     """ln(1 + x) of x > -1, as `log` computes it: to 3e-15 of itself near 0 as well."""
-    return _by_bits(jnp.asarray(x), lambda x: _log(1.0 + x, x), jnp.log1p)
+    return _by_bits(jnp.asarray(x), _log1p, jnp.log1p)
 
 
 log1p.defjvp(lambda given, tangents: (log1p(*given), tangents[0] / (1.0 + given[0])))
@@ -120,12 +125,25 @@ def _(given: tuple[Real], tangents: tuple[Real]) -> tuple[Real, Real]:
     return root, tangents[0] * root / (3.0 * maximum(given[0], 1e-300))
 
 
+@partial(jax.jit, static_argnums=(1, 2))  # traced once for all its uses
 def _by_bits(x: jax.Array, ours: Callable[[Real], Real], otherwise: Callable[[Real], Real]) -> Real:
     """By the bits of float64 numbers on a CPU; what JAX has for others, and elsewhere.
 
     For what one place uses: XLA computes its own functions once, but sums and products again wherever they are used.
     """
     return jax.lax.platform_dependent(x, cpu=ours, default=otherwise) if x.dtype == np.float64 else otherwise(x)
+
+
+def _clipped_exp(x: Real) -> Real:
+    return jnp.exp(clip(x, *_EXPONENTS))
+
+
+def _clipped_expm1(x: Real) -> Real:
+    return jnp.expm1(clip(x, *_EXPONENTS))
+
+
+def _log1p(x: Real) -> Real:
+    return _log(1.0 + x, x)
 
 
 def _log(x: Real, over_one: Real | None = None) -> Real:

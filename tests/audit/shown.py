@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from html.parser import HTMLParser
@@ -120,6 +121,7 @@ def audit_page(document: dict[str, Any], page: str) -> None:
         findings.same("a section on other inputs", "If an input is wrong" in page, asked)
         _tables(document, tables, findings)
         _launches(best, "\n".join(read.code), findings)
+        _router(best["router"], "\n".join(read.code), findings)
         _memory(document, tables, findings)
         _risks(document, tables, " ".join(read.paragraphs), findings)
         if told := re.search(r"one instance less would break (.*?)\.", " ".join(read.paragraphs)):
@@ -159,6 +161,12 @@ def _whole_page(document: dict[str, Any], tables: dict[str, Rows], page: str, re
                 _close(f"{name} of {key} on the page", told.get(key, ""), number_, findings)
     points = next((number(text.split()[2]) for text in read.paragraphs if text.endswith(" points evaluated.")), None)
     findings.same("points on the page", points, result["points_count"])
+    words = " ".join(" ".join(read.paragraphs).split())
+    for note in result["notes"]:
+        findings.hold(" ".join(note.split()) in words, f"not on the page: {note}")
+    findings.hold(read.code[-1].startswith("dmodels "), f"no command makes the page again: {read.code[-1][:60]!r}")
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    findings.same("ids that are used twice", sorted({one for one in ids if ids.count(one) > 1}), [])
     rests = {row["number"]: row for row in _titled(tables, "What the numbers rest on")}
     for gpu, price in inputs["price_usd_per_hour"].items():
         said = rests.get(f"price of {gpu}", {"from": ""})["from"]
@@ -167,7 +175,16 @@ def _whole_page(document: dict[str, Any], tables: dict[str, Rows], page: str, re
 
 def _pictures(result: dict[str, Any], page: str, findings: Findings) -> None:
     """What is said of pictures to those who cannot see them."""
-    for pool in result["recommended"]["pools"]:
+    best = result["recommended"]
+    names = [pool["name"] for pool in best["pools"]]
+    findings.same("pools in pictures of latency", re.findall(r"Pool '(.*?)': latency", html.unescape(page)), names)
+    memory = re.search(r"Stacked bars of one GPU's memory\. (.*?)\.\"", html.unescape(page))[1]
+    findings.same("pools in the picture of memory", [one.partition(": ")[0] for one in memory.split("; ")], names)
+    two = any(one["kind"] == "two pools" for one in [best, *result["alternatives"]])
+    findings.hold("Cost of two pools against the threshold" in page or not two, "no picture of thresholds")
+    asked = bool(result["sensitivity"])
+    findings.same("a picture of other inputs", "when one input changes; the dearest" in page, asked)
+    for pool in best["pools"]:
         told = re.search(
             rf"per instance of the pool {pool['name']} against load: (\d+) at the operating point, (\d+) ", page
         )
@@ -404,6 +421,19 @@ def _launches(best: dict[str, Any], text: str, findings: Findings) -> None:
     for pool in best["pools"]:
         lines = f"# {pool['name']}: {pool['pool_instances']} x\n{pool['command']}"
         findings.hold(lines in text, f"not among the lines to be copied: {lines}")
+
+
+def _router(router: dict[str, Any], text: str, findings: Findings) -> None:
+    """Below the lines to be copied, what the router is told."""
+    line = re.search(r"^# router: (.*)$", text, re.M)
+    told = dict(part.split(" = ") for part in line[1].split(", ")) if line else {}
+    findings.same("what the router is told", told.keys(), router.keys())
+    for key, value in router.items():
+        shown = told.get(key, "")
+        if isinstance(value, str):
+            findings.same(f"{key} of the router", shown, value)
+        else:
+            _close(f"{key} of the router", shown, value, findings)
 
 
 def _card(document: dict[str, Any], tables: dict[str, Rows], findings: Findings) -> None:

@@ -81,6 +81,7 @@ def pages_say_what_documents_say(monkeypatch):
     def checked(answer: Any, changes: Any, *more: Any) -> str:
         page = made(answer, changes, *more)
         document = {"inputs": plan_json.inputs(answer), "result": plan_json.result(answer, changes, [], [])}
+        document["result"]["notes"] += more[2] if len(more) > 2 else []
         audit_page(json.loads(json.dumps(render.whole(render.plain(document)))), page)
         return page
 

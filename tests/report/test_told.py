@@ -455,6 +455,8 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     assert orders == [["mean", "P99", "model, mean", "model, P99"], ["mean", "P99", "model, mean"]]  # in one order
     assert made["uid"] is None and made["schemaVersion"] == 39  # which Grafana imports as a new board
     assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
+    assert all(p["fieldConfig"]["defaults"]["min"] == 0 for p in made["panels"])  # a small change looks like one
+    assert (made["time"], made["refresh"]) == ({"from": "now-6h", "to": "now"}, "1m")
     seen.reporter = "sglang"
     other = json.loads(grafana.dashboard(Record(fleet=None, telemetry=seen, compared=[])))
     assert "sglang:" in other["panels"][0]["targets"][0]["expr"] and len(other["panels"][0]["targets"]) == 2
@@ -592,6 +594,43 @@ def test_sliders_stand_where_their_numbers_are():
             assert float(typed) == pytest.approx(now.get(name, still.get(name, 0.0)))
             if name in reach:
                 assert low * (high / low) ** place == pytest.approx(float(typed), rel=4e-3)
+
+
+def test_of_more_gpus_than_may_be_bought_the_slider_stands_at_those_that_may():
+    asked = question("llama-3.1-8b", ["h100"], Workload.fixed(1000.0, 200.0, 10.0), RealSLO(2.0, 0.08), max_gpus=12)
+    for bought, middle in ((16, 12.0), (8, 8.0)):
+        page = explore_page._controls(asked, at_rest(asked), Record(best=Record(bought_gpus=bought)))
+        low, high = re.search(r'data-for="gpus"[^>]* data-low="([^"]*)" data-high="([^"]*)"', page).groups()
+        assert (4 * float(low), float(high) / 4) == (middle, middle)
+    page = explore_page._controls(asked, at_rest(asked), Record(best=None))
+    assert 'data-for="gpus" min="0" max="1000" data-low="3" data-high="48"' in page
+
+
+def test_what_is_chosen_from_a_list():
+    asked = question("llama-3.1-8b", ["h100", "h200"], Workload.fixed(1000.0, 200.0, 10.0), RealSLO(2.0, 0.08))
+    turned = replace(at_rest(asked), gpu="h200_sxm", kv="fp8")
+    page = explore_page._controls(asked, turned, Record(best=None))
+    listed = dict(re.findall(r'<select id="(\w+)" name="\1">(.*?)</select>', page))
+    found = {name: re.findall(r'<option value="([^"]*)"( selected)?>([^<]*)', text) for name, text in listed.items()}
+    assert [(value, words) for value, _, words in found["gpu"]] == [
+        ("", "any of them"),
+        ("h100_sxm", "only h100_sxm"),
+        ("h200_sxm", "only h200_sxm"),
+    ]
+    assert {name: [value for value, on, _ in rows if on] for name, rows in found.items()} == {
+        "gpu": ["h200_sxm"],
+        "weights": [""],
+        "kv": ["fp8"],
+    }
+    for name in ("weights", "kv"):  # what was asked comes first, and not again
+        values = [value for value, _, _ in found[name]]
+        assert values[0] == "" and found[name][0][2] not in values and len(set(values)) == len(values)
+    assert {"fp4", "int4"} <= {value for value, _, _ in found["weights"]}
+    assert [value for value, _, _ in found["kv"]] == ["", "bf16", "fp8"]  # no engine has a cache of fewer bits
+    one = question("llama-3.1-8b", ["h100"], Workload.fixed(1000.0, 200.0, 10.0), RealSLO(2.0, 0.08))
+    assert re.findall(
+        r'<select id="gpu" name="gpu">(.*?)</select>', explore_page._controls(one, at_rest(one), Record(best=None))
+    ) == ['<option value="" selected>h100_sxm</option>']
 
 
 def test_one_fleet_by_priority_in_words():

@@ -7,9 +7,10 @@ import numpy as np
 
 from dmodels import Parallel
 from dmodels.models.latency import Efficiency, serve, serve_disaggregated
+from dmodels.models.memory import VLLM
 
 _together, _apart = jax.jit(serve), jax.jit(serve_disaggregated)
-_SET = {"draft_tokens": 0.0, "decode_batch": np.inf}
+_SET = {"draft_tokens": 0.0, "decode_batch": np.inf, "engine": VLLM}
 _SCHEDULED = {"poll_steps": 0.0, "equal_lengths": 0.0, "prompts_first": 0.0}
 
 
@@ -18,16 +19,17 @@ def numbers(tree):
     return jax.tree.map(lambda leaf: np.asarray(leaf, float), tree)
 
 
-def pair(model, gpu, tps, isl, osl, concurrencies, efficiency=None, **more):
-    """`serve` of two instances alike but for their tensor parallelism and clients."""
+def pair(model, gpu, parallel, isl, osl, concurrencies, efficiency=None, **more):
+    """`serve` of two instances alike but for their tensor parallelism (or whole layout) and clients."""
+    layout = parallel if isinstance(parallel, Parallel) else Parallel(np.asarray(parallel, float))
     lengths_clients = isl, osl, np.broadcast_to(concurrencies, 2)
-    place = model, gpu, Parallel(np.broadcast_to(tps, 2))
+    place = model, gpu, layout.replace(tp=np.broadcast_to(layout.tp, 2))
     given = *place, *lengths_clients, efficiency or Efficiency()
     return jax.tree.map(np.asarray, _together(*numbers(given), **numbers(_SET | _SCHEDULED | more)))
 
 
-def serve_one(model, gpu, tp, *lengths_clients, **more):
-    return jax.tree.map(lambda leaf: leaf[0], pair(model, gpu, tp, *lengths_clients, **more))
+def serve_one(model, gpu, parallel, *lengths_clients, **more):
+    return jax.tree.map(lambda leaf: leaf[0], pair(model, gpu, parallel, *lengths_clients, **more))
 
 
 def serve_apart(*given, efficiency=None, prefill_efficiency=None, **more):

@@ -87,9 +87,9 @@ def test_sharing_a_step_never_costs_more_than_taking_turns():
     law = MixedSteps(
         catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm"), Parallel(), 1000.0, 300.0, 150.0, 8192.0, Efficiency()
     )
-    alone, one = float(law.alone(32.0)), float(law.at(32.0, 300.0))
-    for p in (0.01, 0.3, 1.0, 4.0, 20.0):
-        busy, mixed = map(float, law.mixed(32.0, p))
+    shares = np.array([0.01, 0.3, 1.0, 4.0, 20.0])
+    alone, one, at = jax.jit(lambda: (law.alone(32.0), law.at(32.0, 300.0), law.mixed(32.0, shares)))()
+    for p, busy, mixed in zip(shares, *at, strict=True):
         assert 0 < busy <= 1 and busy >= p * 300.0 / 8192.0
         assert busy * (mixed - alone) <= p * (one - alone) * (1 + 1e-6)
 

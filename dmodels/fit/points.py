@@ -14,7 +14,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.precision import FORMAT_BYTES
-from dmodels.core.records import Real, Record, float64, jit, quantity, stack
+from dmodels.core.records import Real, Record, filled, float64, jit, quantity, stack
 from dmodels.models.memory import (
     ENGINES,
     LAYOUT_RULE,
@@ -103,8 +103,10 @@ def to_points(table: Table) -> tuple[Points, Table]:
             rejected.append(Rejected(row.id, 0, str(error)))
     if not good:
         raise InputError(f"no row can be used{f': {rejected[0].reason}' if rejected else ''}")
-    points, fits = _fitted(_stack_points(good, records), np.array([not row.stated for row in good]))
-    odd = _odd(points)
+    full = filled(np.arange(len(good)), least=16).tolist()  # few sizes, each of which is compiled for
+    stacked = _stack_points([good[i] for i in full], [records[i] for i in full])
+    points, fits = _fitted(stacked, np.array([not good[i].stated for i in full]))
+    points, fits, odd = points[: len(good)], fits[: len(good)], _odd(points)[: len(good)]
     for row, there, wrong in zip(good, fits, odd, strict=True):
         if wrong or not there:
             rejected.append(Rejected(row.id, 0, _unrunnable(row) if wrong else _misfit(row)))

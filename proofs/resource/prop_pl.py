@@ -13,13 +13,17 @@ if $V_T + V_I$ falls makes that sum a potential: the planner stops at a split th
 """
 
 from fractions import Fraction as F
+from functools import partial
 from itertools import pairwise
 
+import jax
+import numpy as np
 import sympy as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.control.planner import Observation, best_response, planner
+from dmodels.core.records import float64
 from proofs.cases import every
 from proofs.claim import PRICE_OF_ANARCHY, Claim, Verdict
 
@@ -82,15 +86,25 @@ def test_the_larger_next_gain_cycles():  # 3
     assert seen == [1, 2, 1, 2, 1, 2]
 
 
+@float64
+@jax.jit
+def _walked(p, d, start):
+    """Costs at the workers of each of 14 rounds, and the last of these."""
+    walk = planner(best_response(partial(_cost, p, d)), grace=0.0)
+
+    def turn(state, _):
+        return walk.update(state, Observation(1.0, 0.0, 0.0)), _cost(p, d, state.prefill, 12.0, 0.0)
+
+    state, costs = jax.lax.scan(turn, walk.init(start, 12.0), length=14)
+    return state.prefill, costs
+
+
+def _cost(p, d, prefill, total, _):
+    return 1.0 / (1.0 + p * prefill) + 1.0 / (1.0 + d * (total - prefill))
+
+
 @given(p=st.floats(0.1, 4), d=st.floats(0.1, 4), start=st.integers(1, 11))
 def test_the_potential_planner_stops(p, d, start):  # 4
-    cost = lambda prefill, total, _: 1.0 / (1.0 + p * prefill) + 1.0 / (1.0 + d * (total - prefill))
-    walk = planner(best_response(cost), grace=0.0)
-    state = walk.init(float(start), 12.0)
-    costs = []
-    for _ in range(14):
-        costs.append(float(cost(state.prefill, 12.0, 0.0)))
-        state = walk.update(state, Observation(1.0, 0.0, 0.0))
+    n, costs = (np.asarray(found).tolist() for found in _walked(p, d, float(start)))
     assert all(after <= before for before, after in pairwise(costs))
-    n = float(state.prefill)
-    assert all(costs[-1] <= float(cost(k, 12.0, 0.0)) + 1e-12 for k in (max(n - 1, 1), min(n + 1, 11)))
+    assert all(costs[-1] <= _cost(p, d, k, 12.0, 0.0) + 1e-12 for k in (max(n - 1, 1), min(n + 1, 11)))

@@ -205,18 +205,34 @@ def test_a_calibration_that_does_not_say_what_was_measured_is_refused(tmp_path):
         read_own(file)
 
 
-@pytest.mark.parametrize("command", ["step", "plan", "sweep"])
+def of_slow_memory():
+    """The shipped calibration with less of the bandwidth."""
+    beta = np.array(calibration().beta)
+    beta[0, NAMES.index("hbm_frac")] -= 4.0
+    return OwnCalibration(
+        Effects(calibration().levels, beta), {"ttft": (0.9, 1.2), "tpot": (0.95, 1.05)}, frozenset(), 3
+    )
+
+
+def test_the_cells_of_a_sweep_have_the_steps_of_ones_own_calibration():
+    from dmodels.studies.sweep import Scenario, _cells
+
+    one = {"model": "llama-3.1-8b", "gpu": "l40s", "workload": "azure-conv", "input_tokens": None, "weights": "bf16"}
+    one |= {"output_tokens": None, "kv": "bf16", "tp": 1, "pp": 1, "dp": 1, "ep": 1}
+    plain, slow = (
+        np.asarray(_cells(Scenario(one, measured=own), [one])[0].steps.alone_s) for own in (None, of_slow_memory())
+    )
+    assert (slow > plain).all() and slow[0, 0] > 1.1 * plain[0, 0]
+
+
+# the formula of a sweep is a program of its own
+@pytest.mark.parametrize("command", ["step", "plan", pytest.param("sweep", marks=pytest.mark.slow)])
 def test_every_command_that_predicts_takes_ones_own_calibration(command, tmp_path, capsys):
     """Steps of memory-bound engines with less of the bandwidth take longer, wherever they are predicted."""
     from dmodels.cli import main
 
-    beta = np.array(calibration().beta)
-    beta[0, NAMES.index("hbm_frac")] -= 4.0
-    own = OwnCalibration(
-        Effects(calibration().levels, beta), {"ttft": (0.9, 1.2), "tpot": (0.95, 1.05)}, frozenset(), 3
-    )
     file, scenario = tmp_path / "ours.json", tmp_path / "one.toml"
-    file.write_text(as_file(own, "no point"))
+    file.write_text(as_file(of_slow_memory(), "no point"))
     fields = '[model]\nname = "llama-3.1-8b"\n[gpu]\nname = "l40s"\n[workload]\nname = "azure-conv"\n'
     scenario.write_text(f'{fields}[traffic]\nrate = "2 req/s"\n[parallel]\ntp = 1\n')
     ask = {

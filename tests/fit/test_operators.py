@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -18,6 +19,8 @@ from dmodels.models.operators.constants import values
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
+
+timed = jax.jit(time_s, static_argnums=(0, 2, 5))
 
 
 def write(path, **columns):
@@ -54,9 +57,8 @@ def test_a_fit_recovers_the_constants_that_made_a_table(tmp_path):
     size = np.repeat(2.0 ** np.arange(8, 29, 0.25).round(2), 3).astype(np.int64)
     ranks = np.tile([2, 4, 8], len(size) // 3)
     shape = {"message_bytes": size * 2.0, "ranks": ranks.astype(float), "sends": np.full(len(size), 2.0)}
-    seconds = np.asarray(time_s("all_reduce", shape, "bfloat16", h100, true, 1.0)) * np.exp(
-        rng.normal(0, 0.02, len(size))
-    )
+    seconds = np.array(timed("all_reduce", shape, "bfloat16", h100, true, 1.0))
+    seconds *= np.exp(rng.normal(0, 0.02, len(size)))
     seconds[::37] *= 3.0  # interrupted
     write(
         tmp_path / "h100_sxm" / "nccl" / "nccl@2.27.parquet",
@@ -82,9 +84,7 @@ def test_kernel_switches_are_found_and_predicted(tmp_path):
     slow = typical("gemm").copy()
     slow[:, 0] = 2.0
     few = shape["m"] <= 16
-    seconds = np.where(
-        few, *(np.asarray(time_s("gemm", shape, "bfloat16", h200, u, 1.0)) for u in (slow, typical("gemm")))
-    )
+    seconds = np.where(few, *(timed("gemm", shape, "bfloat16", h200, u, 1.0) for u in (slow, typical("gemm"))))
     rows = len(few)
     write(
         tmp_path / "h200_sxm" / "vllm" / "gemm@1.parquet",

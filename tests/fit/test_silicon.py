@@ -11,16 +11,16 @@ import pytest
 import scipy.optimize
 
 from dmodels.core.errors import InputError
-from dmodels.core.records import float64
 from dmodels.fit import descent, hierarchy, silicon
 from dmodels.fit.calibration import calibration, dump, efficiencies_of, efficiency_for, interval, load, quantiles
 from dmodels.fit.points import family, to_points
 from dmodels.fit.predict import errors, noise_floor, outliers, predict
 from dmodels.fit.protocols import folds
 from dmodels.fit.rows import Table, measurement, parse_row
-from dmodels.models.latency import Efficiency, serve
+from dmodels.models.latency import Efficiency
 from tests.fit.damped import damped
 from tests.lowered import check_stays_on_the_device, lowered
+from tests.models.closed_loops import serve_one
 
 BASE = {
     "backend": "vllm",
@@ -71,21 +71,11 @@ def _with(row, ttft_s, tpot_s):
 def test_rows_without_their_release_are_judged_with_the_efficiencies_that_a_plan_has():
     points, table = to_points(rows(16))
     judged = silicon.predict_log(points, table.rows, calibration(), release=False)
-    served = float64(jax.jit(serve))
     for i, row in enumerate(table.rows):
         machine, point = silicon._machine(row, row.decode), points[i]
         e = efficiencies_of([machine], [row.precision], family(row.model_path))[0]
-        s = served(
-            machine.model,
-            machine.gpu,
-            machine.parallel,
-            point.isl,
-            point.osl,
-            point.concurrency,
-            e,
-            decode_batch=point.decode_batch,
-            utilization=point.utilization,
-        )
+        load = point.isl, point.osl, point.concurrency, e
+        s = serve_one(machine.model, machine.gpu, machine.parallel, *load, decode_batch=point.decode_batch)
         assert np.exp(judged[i]) == pytest.approx([float(s.ttft_s), float(s.tpot_s)], rel=1e-9)
 
 

@@ -116,7 +116,7 @@ def large_game(seed, m=6, n=40):
 
 def test_duals_prove_the_bounds_without_the_solver():
     """Any duals bound the programme; those returned give the bounds, and worse ones give worse bounds."""
-    game = large_game(5)
+    game = large_game(5, 5, 25)
     a = game.arrays()
     p, s = programme(a.f[0], a.cost[0], a.counts[0]), equilibrium_program(game)
     for sense, name in ((1.0, "floor"), (-1.0, "ceiling")):
@@ -137,7 +137,7 @@ def test_no_equilibrium_that_best_responses_find_is_outside():
 
 
 def test_a_cut_search_is_bounded_by_the_programme_and_never_worse_for_it():
-    game = large_game(7)
+    game = large_game(7, 5, 25)
     p, quick = price_of_anarchy(game, max_boxes=12), price_of_anarchy(game, max_boxes=1)
     s, a = equilibrium_program(game).value, routing.optimum(game)
     assert int(p.flags) & Flag.NOT_CONVERGED and p.certified

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from dmodels.games.anarchy import mm1_equilibrium, mm1_optimum, mm1_price, mmc_split, pole_limit
-from dmodels.models.queueing import wait_mean_s
 
 rates = st.lists(st.floats(0.1, 20), min_size=2, max_size=5)
 
@@ -37,16 +36,25 @@ def test_a_batch_and_an_overload():
     assert price[0] == pytest.approx(1.0) and np.isnan(price[1])
 
 
+def response_s(load_rps, service_s, servers):
+    """Of M/M/c with a whole c: Erlang's C by its sum."""
+    a = load_rps * service_s
+    terms = np.cumprod([1.0, *(a / np.arange(1, servers + 1))])
+    last = terms[-1] * servers / (servers - a)
+    return service_s + last / (terms[:-1].sum() + last) * service_s / (servers - a)
+
+
 def test_two_stations_of_several_servers_against_a_search():
-    service, servers, total = jnp.array([1.0, 0.5]), jnp.array([4.0, 1.0]), 3.5
-    both = jax.jit(lambda r: [mmc_split(service, servers, r, optimal).value["loads"] for optimal in (False, True)])
-    x, y = both(total)
-    response = jax.jit(lambda a: service + wait_mean_s(jnp.stack([a, total - a]), service, servers))
-    at = response(x[0])
-    assert float(at[0]) == pytest.approx(float(at[1]))
-    mean = lambda a: float(response(a) @ jnp.array([a, total - a]))
+    service, servers, total = (1.0, 0.5), (4, 1), 3.5
+    stations = jnp.array(service), jnp.array([4.0, 1.0])
+    both = jax.jit(lambda: [mmc_split(*stations, total, optimal).value["loads"] for optimal in (False, True)])
+    x, y = map(np.asarray, both())
+    each = lambda loads: [response_s(*station) for station in zip(loads, service, servers, strict=True)]
+    at = each(x)
+    assert at[0] == pytest.approx(at[1]) and x.sum() == pytest.approx(total)
+    mean = lambda a: float(np.dot(each((a, total - a)), (a, total - a)))
     best = minimize_scalar(mean, bounds=(1.6, 3.49), method="bounded", options={"xatol": 1e-10})
-    assert mean(float(y[0])) == pytest.approx(best.fun, rel=1e-9) and float(y[0]) == pytest.approx(best.x, abs=1e-4)
+    assert mean(y[0]) == pytest.approx(best.fun, rel=1e-9) and y[0] == pytest.approx(best.x, abs=1e-4)
 
 
 def test_full_queues_have_no_equilibrium():

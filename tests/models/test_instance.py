@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +15,11 @@ from hypothesis import strategies as st
 from dmodels import GPU, SLO, Model, Parallel
 from dmodels.core.flags import Flag
 from dmodels.core.workload import Workload
-from dmodels.models.instance import Engine, Roofline, operate, step_table
-from dmodels.models.latency import Efficiency, iteration_s, serve
+from dmodels.models.instance import Engine, Roofline, StepTable, operate, step_table
+from dmodels.models.latency import Efficiency, iteration_s
 from dmodels.models.queueing import fluid_occupancy
 from dmodels.models.traffic import LEVELS, Requests, requests_between
+from tests.models.closed_loops import numbers, serve_one
 
 H100 = GPU(79.18 * 2**30, 3.35e12, 989e12, 1979e12, 0.0, 450e9, 50e9)
 LLAMA_70B = Model(
@@ -37,7 +37,8 @@ RNG = np.random.default_rng(7)
 CHAT = Workload(np.ceil(RNG.lognormal(6.5, 1.0, 400)), np.ceil(RNG.lognormal(5.0, 0.8, 400)), np.full(400, 1 / 400))
 requests = cache(lambda: requests_between(CHAT))  # nothing is computed where a test is only collected
 tp8 = cache(lambda: Roofline(LLAMA_70B, H100, Parallel(8.0), requests(), Efficiency()))
-of_rungs = jax.jit(Roofline.table, static_argnums=1)
+_table, _times = jax.jit(Roofline.table), jax.jit(Roofline.times)
+of_rungs = lambda steps: _table(numbers(steps))
 table = cache(lambda: of_rungs(tp8()))
 PROMISE = SLO(2.0, 0.08)
 
@@ -45,20 +46,30 @@ LOADS = 40
 instances = jax.jit(jax.vmap(operate, in_axes=(None, None, 0, 0, *[None] * 4, 0, *[None] * 3)))
 
 
-def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE, prompt_s=0.0, wait_steps=0.5):
+def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE, prompt_s=0.0, wait_steps=0.5, engine=None):
     """`operate` at loads x, of whatever number: always `LOADS` at once, since each number would be compiled for."""
     x = np.atleast_1d(x)
     lanes = np.broadcast_to(np.append(x, np.full(LOADS - len(x), x[-1])), LOADS)
     slots, slowdown = np.full(LOADS, slots), np.full(LOADS, slowdown)
     host = prompt_s, 0.0, slowdown, 1.0, 1.0, wait_steps
-    given = (steps, asked or requests(), lanes, slots, slo, Engine(), *host)
-    found = instances(
-        *jax.tree.map(lambda leaf: np.asarray(leaf, float), given)
-    )  # one program for all kinds of numbers
+    found = instances(*numbers((steps, asked or requests(), lanes, slots, slo, engine or Engine(), *host)))
     return jax.tree.map(lambda leaf: np.asarray(leaf)[: len(x)], found)
 
 
-times, occupancy = jax.jit(Roofline.times), jax.jit(Roofline.occupancy)
+def at_one(steps, asked, x, slots, slo=None, engine=None):
+    """`operate` at one load."""
+    return jax.tree.map(np.squeeze, at_loads(steps, x, slots, asked=asked, slo=slo or SLO(), engine=engine))
+
+
+def times(steps, n):
+    """(t_0, K) at counts n: always `LOADS` at once."""
+    alone, extra = _times(numbers(steps), np.resize(np.asarray(n, float), LOADS))
+    return tuple(np.asarray(t)[: np.size(n)].reshape(np.shape(n)) for t in (alone, extra))
+
+
+occupancy = jax.jit(Roofline.occupancy)
+occupied = jax.jit(StepTable.occupancy)
+tabled = jax.jit(step_table)
 loaded = lambda *x_slots_slowdown: at_loads(table(), *x_slots_slowdown)
 
 
@@ -69,7 +80,7 @@ def test_occupancy_obeys_littles_law():
     assert served.sum() > 30
     """n = x E[O] t at the mean step t; stalls before an answer's second token are counted on top, so n is no less."""
     step_s = np.asarray(at.decode_count) / (x * float(requests().output_tokens))
-    alone = np.asarray(times(tp8(), at.decode_count)[0])
+    alone = times(tp8(), at.decode_count)[0]
     assert np.all(step_s[served] >= alone[served])
     expected = x * float(requests().output_tokens) * np.asarray(at.tpot_mean_s)
     np.testing.assert_allclose(np.asarray(at.decode_count)[served], expected[served], rtol=0.25)
@@ -87,9 +98,9 @@ def test_linear_steps_give_the_papers_fluid_occupancy():
     """arXiv:2604.09613, Eq. (9): W = 8 ms, H = 0.65 ms; n = W x / (1 - H x) at x iterations a second."""
     n = np.concatenate([np.arange(64.0), np.geomspace(64, 1e5, 200)])
     alone = 0.008 + 0.00065 * n
-    steps = step_table(n, alone, 0.0 * n, jnp.array([290.0]))
+    steps = tabled(n, alone, 0.0 * n, jnp.array([290.0]))
     x = jnp.array([0.1, 1.0, 3.0, 4.5])
-    got, none = steps.occupancy(x, 290.0, 1e5)
+    got, none = occupied(steps, x, 290.0, 1e5)
     np.testing.assert_allclose(got, fluid_occupancy(x, 290.0, 0.008, 0.00065), rtol=0.002)
     assert not none.any()
 
@@ -98,10 +109,10 @@ def test_linear_steps_give_the_papers_fluid_occupancy():
 def test_a_table_is_exact_where_steps_are_linear_in_the_requests(w, h, k):
     """n (1 - x K) = x E[O] (W + H n), also below one request in flight, where a sequence may cost as much as W."""
     rungs = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
-    steps = step_table(rungs, w + h * rungs, k + 0.0 * rungs, jnp.array([200.0]))
+    steps = tabled(rungs, w + h * rungs, k + 0.0 * rungs, jnp.array([200.0]))
     n = np.geomspace(0.01, 2000.0, 300)
     x = n / (200.0 * (w + h * n) + n * k)
-    got, none = steps.occupancy(x, 200.0, 8192.0)
+    got, none = occupied(steps, x, 200.0, 8192.0)
     np.testing.assert_allclose(got, n, rtol=1e-9)
     assert not none.any()
 
@@ -181,7 +192,7 @@ def test_a_lone_request_takes_what_one_client_of_the_calibrated_loop_measures():
     steps = of_rungs(Roofline(LLAMA_70B, H100, Parallel(8.0), one, e))
     host = {"prompt_s": 1e-3 * e.prompt_ms, "wait_steps": e.wait_steps}
     alone = at_loads(steps, 1e-6, asked=one, slo=SLO(), **host).ttft_mean_s[0]
-    loop = jax.jit(serve)(LLAMA_70B, H100, Parallel(8.0), 2000.0, 300.0, 1.0, e).ttft_s
+    loop = serve_one(LLAMA_70B, H100, 8.0, 2000.0, 300.0, 1.0).ttft_s
     assert float(alone) == pytest.approx(float(loop), rel=0.02)
 
 
@@ -221,7 +232,8 @@ def test_derivatives_of_the_cost_of_a_token():
     @jax.jit
     def cost(price_usd_per_hour, rate_rps):
         made = lambda price, rate: usd_per_mtoken(8.0 * price, operate(table(), requests(), rate, 300.0).tokens_per_s)
-        return jax.value_and_grad(made, (0, 1))(price_usd_per_hour, rate_rps)
+        slopes = jax.jacfwd(made, (0, 1))(price_usd_per_hour, rate_rps)  # backwards it takes five times as long
+        return made(price_usd_per_hour, rate_rps), slopes
 
     h, (by_price, by_rate) = 1e-5, cost(2.69, 3.0)[1]
     rise = lambda *ends: float(cost(*ends[1])[0] - cost(*ends[0])[0]) / (2 * h)
@@ -249,31 +261,13 @@ def test_half_of_the_answers_have_one_gap():
     assert requests_between(load).gap_tokens.tolist() == [1.0] * 8 + [10.0] * 2
 
 
-class Law(NamedTuple):
+RUNGS = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
+
+
+def steps_of(asked, alone=8e-3, mate=2e-4, prompt=0.03, crowd=1e-4, tokens=700.0):
     """Steps of `alone` + `mate` n seconds, `prompt` + `crowd` n more with a prompt of `tokens`."""
-
-    alone: float = 8e-3
-    mate: float = 2e-4
-    prompt: float = 0.03
-    crowd: float = 1e-4
-    tokens: float = 700.0
-
-    def times(self, n):
-        return self.alone + self.mate * n, self.prompt + self.crowd * n
-
-    def full(self, n):
-        return self.alone + self.mate * n + 8192.0 / self.tokens * (self.prompt + self.crowd * n)
-
-    def filling(self, n):
-        return self.times(n)[0], self.full(n)
-
-    def occupancy(self, x, output_tokens, slots):
-        """n (1 - x K(n)) = x E[O] t_0(n): a quadratic equation."""
-        b, c = 1.0 - x * self.prompt - x * output_tokens * self.mate, x * output_tokens * self.alone
-        room = b * b - 4.0 * x * self.crowd * c
-        n = 2.0 * c / (b + jnp.sqrt(jnp.maximum(room, 0.0)))
-        short = (b <= 0.0) | (room < 0.0) | (n > slots)
-        return jnp.where(short, slots, n), short
+    without, more = alone + mate * RUNGS, prompt + crowd * RUNGS
+    return step_table(RUNGS, without, more, asked.decode_steps, without + 8192.0 / tokens * more)
 
 
 MIXED = Requests(
@@ -295,40 +289,41 @@ PREFILL = MIXED.replace(output_tokens=0.0, output_scv=0.0, output_edge_tokens=np
 
 
 def test_each_promise_alone_is_missed_and_said():
-    kept = operate(Law(), MIXED, 1.5, 300.0, SLO())
+    found = lambda slo: at_one(steps_of(MIXED), MIXED, 1.5, 300.0, slo)
+    kept = found(SLO())
     for name in ("ttft_s", "tpot_s", "e2e_s"):
-        at = float(getattr(kept, name))
-        flags = [int(operate(Law(), MIXED, 1.5, 300.0, SLO(**{name: s})).flags) for s in (1.000001 * at, 0.999 * at)]
+        s = float(getattr(kept, name))
+        flags = [int(found(SLO(**{name: limit})).flags) for limit in (1.000001 * s, 0.999 * s)]
         assert flags == [0, Flag.SLO_MISS]
 
 
 def test_an_instance_that_cannot_keep_up_takes_for_ever():
     """Two slots for its answers, and prompts of more than a thirtieth of a second at 33 a second."""
     for r, rate, slots in ((MIXED, 5.0, 2.0), (PREFILL, 33.0, 1e6)):
-        found = operate(Law(), r, rate, slots, SLO())
+        found = at_one(steps_of(r), r, rate, slots)
         assert int(found.flags) == Flag.OVERLOAD
-        times = [found.ttft_s, found.ttft_mean_s, found.tpot_s, found.tpot_mean_s, found.e2e_s, found.wait_s]
-        assert np.isinf(times).all()
-        assert int(operate(Law(), r, rate, slots, SLO(1.0)).flags) == Flag.OVERLOAD | Flag.SLO_MISS
+        waits = [found.ttft_s, found.ttft_mean_s, found.tpot_s, found.tpot_mean_s, found.e2e_s, found.wait_s]
+        assert np.isinf(waits).all()
+        assert int(at_one(steps_of(r), r, rate, slots, SLO(1.0)).flags) == Flag.OVERLOAD | Flag.SLO_MISS
 
 
 def test_at_its_capacity_to_the_second_it_is_overloaded():
     """Steps of 0.25 s, which 8,192 tokens fill and make as long again: two prompts a second; then one slot."""
     r = PREFILL.replace(prefill_tokens=8192.0, prefill_square=8192.0**2)
     for prompt_s, rate, slots in ((0.25, 2.0, 50.0), (0.5, 1.0, 1.0)):
-        law = Law(0.25, 0.0, prompt_s, 0.0, tokens=8192.0)
-        flags = [int(operate(law, r, x, slots, SLO()).flags) for x in (rate, 0.999 * rate)]
+        steps = steps_of(r, 0.25, 0.0, prompt_s, 0.0, tokens=8192.0)
+        flags = [int(at_one(steps, r, x, slots).flags) for x in (rate, 0.999 * rate)]
         assert flags == [Flag.OVERLOAD, 0]
 
 
 def test_one_request_fits_into_one_slot():
-    found = [operate(Law(), MIXED, 0.01, slots, SLO()) for slots in (0.9, 1.0)]
+    found = [at_one(steps_of(MIXED), MIXED, 0.01, slots) for slots in (0.9, 1.0)]
     assert [(int(f.flags), float(f.slots_count)) for f in found] == [(Flag.NO_FIT, 1.0), (0, 1.0)]
 
 
 def test_without_arrivals_one_request_would_find_nobody():
     """Its first token after half a step of waiting, a step and its prompt's own; its others with nobody but itself."""
-    found = operate(Law(), MIXED, 0.0, 300.0, SLO())
+    found = at_one(steps_of(MIXED), MIXED, 0.0, 300.0)
     assert (float(found.decode_count), float(found.wait_s), int(found.flags)) == (0.0, 0.5 * 8e-3, 0)
     assert float(found.ttft_mean_s) == pytest.approx(1.5 * 8e-3 + 0.03)
     assert float(found.tpot_mean_s) == pytest.approx(8.2e-3)
@@ -336,7 +331,7 @@ def test_without_arrivals_one_request_would_find_nobody():
 
 def test_a_table_is_read_along_straight_lines_and_beyond_its_last():
     n = np.array([0.0, 1.0, 4.0, 10.0, 10.0])
-    steps = step_table(n, 0.01 + 0.001 * n**2, 0.05 - 0.002 * n, 100.0)
+    steps = tabled(n, 0.01 + 0.001 * n**2, 0.05 - 0.002 * n, 100.0)
     at = np.array([0.0, 0.5, 3.0, 9.0])
     alone, extra = steps.times(at)
     np.testing.assert_allclose(alone, np.interp(at, n[:4], 0.01 + 0.001 * n[:4] ** 2), rtol=1e-12)
@@ -349,10 +344,10 @@ def test_a_table_is_read_along_straight_lines_and_beyond_its_last():
 def test_a_table_knows_the_arrivals_that_keep_so_many_decoding():
     """n = x (E[O] t_0 + n K): at 4 decoding, 0.01 + 0.004 and 0.05 s, answers of 100: 4/(1.4 + 0.2)."""
     n = np.array([0.0, 4.0, 8.0])
-    steps = step_table(n, 0.01 + 0.001 * n, np.full(3, 0.05), 100.0)
+    steps = tabled(n, 0.01 + 0.001 * n, np.full(3, 0.05), 100.0)
     np.testing.assert_allclose(steps.arrival_rps, [0.0, 2.5, 8 / 2.2], rtol=1e-12)
     np.testing.assert_allclose(steps.mean_step_s, [0.01, 0.016, 0.022], rtol=1e-12)
-    none = step_table(n, 0.01 + 0.001 * n, np.full(3, 0.05), 0.0)  # a prefill worker
+    none = tabled(n, 0.01 + 0.001 * n, np.full(3, 0.05), 0.0)  # a prefill worker
     np.testing.assert_allclose(none.arrival_rps, [0.0, 20.0, 20.0], rtol=1e-12)
     np.testing.assert_allclose(none.mean_step_s, 0.01 + 0.001 * n, rtol=1e-12)
 
@@ -361,19 +356,19 @@ def test_a_table_knows_the_arrivals_that_keep_so_many_decoding():
 def test_occupancy_of_linear_steps_from_a_table(x):
     """n = x E[O] W/(1 - x (E[O] H + K)) whatever the rungs."""
     n = np.array([0.0, 4.0, 8.0, 40.0])
-    steps = step_table(n, 0.01 + 0.001 * n, np.full(4, 0.05), 100.0)
-    found, short = steps.occupancy(x, 100.0, 30.0)
+    steps = tabled(n, 0.01 + 0.001 * n, np.full(4, 0.05), 100.0)
+    found, short = occupied(steps, x, 100.0, 30.0)
     assert float(found) == pytest.approx(x * 1.0 / (1 - x * 0.15)) and not bool(short)
-    few, short = steps.occupancy(x, 100.0, 4.0)
+    few, short = occupied(steps, x, 100.0, 4.0)
     assert (float(few), bool(short)) == (min(float(found), 4.0), x > 2.5)
-    assert not bool(steps.occupancy(x, 0.0, 0.01)[1])  # nothing decodes
+    assert not bool(occupied(steps, x, 0.0, 0.01)[1])  # nothing decodes
 
 
 def test_arrivals_that_fill_the_slots_to_the_digit_are_not_too_many():
     """One token each, steps of 0.5 s and 0.125 s more with a prompt: 4/(0.5 + 4/8) a second keep four decoding."""
     n = np.array([0.0, 4.0, 8.0])
-    steps = step_table(n, np.full(3, 0.5), np.full(3, 0.125), 1.0)
-    found = [steps.occupancy(x, 1.0, 4.0) for x in (4.0, 4.01)]
+    steps = tabled(n, np.full(3, 0.5), np.full(3, 0.125), 1.0)
+    found = [occupied(steps, x, 1.0, 4.0) for x in (4.0, 4.01)]
     assert [(float(count), bool(short)) for count, short in found] == [(4.0, False), (4.0, True)]
 
 
@@ -404,7 +399,7 @@ def test_a_prompt_that_comes_alone_adds_its_own_step():
 def test_where_no_prompts_come_they_add_nothing_at_all():
     """A decode worker: not even a rounding error, which would be stalls of some shape."""
     decoder = MIXED.replace(prefill_tokens=0.0, prefill_square=0.0, prefill_edge_tokens=np.zeros(11))
-    steps = jax.jit(Roofline.table)(HEAVY._replace(requests=decoder))
+    steps = of_rungs(HEAVY._replace(requests=decoder))
     assert not np.asarray(steps.extra_s).any() and (np.asarray(steps.alone_s) > 0).all()
 
 
@@ -459,24 +454,25 @@ def test_a_roofline_without_a_balance_fills_its_slots():
 
 def test_the_table_of_a_roofline_holds_its_steps():
     """Every count up to 8, then 32 in a geometric row."""
-    steps = of_rungs(HEAVY, 4096.0)
+    steps = of_rungs(HEAVY)
     counts = np.asarray(steps.decode_count)
-    assert counts.shape == (40,) and counts[:9].tolist() == list(range(9)) and counts[-1] == pytest.approx(4096.0)
-    np.testing.assert_allclose(np.diff(np.log(counts[8:])), math.log(512) / 31, rtol=1e-9)
+    assert counts.shape == (40,) and counts[:9].tolist() == list(range(9)) and counts[-1] == pytest.approx(8192.0)
+    np.testing.assert_allclose(np.diff(np.log(counts[8:])), math.log(1024) / 31, rtol=1e-9)
     alone, extra = times(HEAVY, counts)
+    other = jax.jit(lambda steps: steps.table(4096.0).decode_count)(HEAVY)  # the times are not compiled
+    assert float(other[-1]) == pytest.approx(4096.0)
     np.testing.assert_allclose(steps.alone_s, alone, rtol=1e-12)
     np.testing.assert_allclose(steps.arrival_rps, counts / (199.0 * alone + counts * extra), rtol=1e-9)
-    assert float(of_rungs(HEAVY).decode_count[-1]) == pytest.approx(8192.0)
 
 
 def test_no_token_waits_longer_than_a_step_whose_budget_is_full():
     """Prompts of 3 s, but a step takes 40 ms at most: then so does every token, where it would have taken seconds."""
-    n = np.concatenate([np.arange(8.0), np.geomspace(8.0, 8192.0, 32)])
+    n = RUNGS
     long = MIXED.replace(prefill_tokens=60_000.0, prefill_square=7.2e9)
     long = long.replace(gap_tokens=np.full(10, 20.0), output_tokens=21.0, output_scv=0.0)
     small = Engine(max_num_batched_tokens=800.0)
     tables = [step_table(n, 0.01 + 0.0 * n, 2.25 + 0.0 * n, 21.0, full_s=full) for full in (0.04, 1e30)]
-    bounded, free = (operate(steps, long, 0.2, 64.0, engine=small) for steps in tables)
+    bounded, free = (at_one(steps, long, 0.2, 64.0, engine=small) for steps in tables)
     assert float(bounded.tpot_s) == pytest.approx(0.04, rel=1e-6)
     assert 0.01 < float(bounded.tpot_mean_s) < 0.04
     assert float(free.tpot_s) > 0.4

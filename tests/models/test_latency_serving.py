@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import GPU, Flag, Model, Parallel
-from dmodels.models.latency import Efficiency, decode_step_s, prefill_s, serve, serve_disaggregated
+from dmodels.models.latency import Efficiency, decode_step_s, prefill_s, serve
 from dmodels.models.memory import residents_of_length
+from tests.models.closed_loops import pair, serve_apart, serve_one
 
 H200 = GPU(150e9, 4.8e12, 989e12, 1979e12, 0.0, 450e9, 50e9, 8.0)
 LLAMA_70B = Model(
@@ -28,11 +29,15 @@ LLAMA_70B = Model(
 
 FP8 = LLAMA_70B.replace(attention_dtype_bytes=1.0, dense_dtype_bytes=1.0, kv_dtype_bytes=1.0)
 PATIENT = Efficiency()
+_prefill = jax.jit(prefill_s)
 
 
-@jax.jit
+def prompt_s(tokens, e=PATIENT):
+    return float(_prefill(FP8, H200, Parallel(), tokens, e))
+
+
 def _serve(tp, isl, osl, clients):
-    return serve(FP8, H200, Parallel(tp), isl, osl, clients, PATIENT)
+    return serve_one(FP8, H200, tp, isl, osl, clients)
 
 
 @given(
@@ -56,8 +61,8 @@ def test_more_clients_or_longer_prompts_never_make_it_faster(clients, more, isl)
 
 
 def test_one_client_sees_its_own_prefill_and_nothing_else():
-    s = serve(FP8, H200, Parallel(), 8192.0, 1000.0, 1.0, PATIENT.replace(prompt_ms=0.0))
-    own = prefill_s(FP8, H200, Parallel(), 8192.0, PATIENT)
+    s = serve_one(FP8, H200, 1.0, 8192.0, 1000.0, 1.0, efficiency=PATIENT.replace(prompt_ms=0.0))
+    own = prompt_s(8192.0)
     assert own <= s.ttft_s <= own * 1.1
 
 
@@ -72,7 +77,7 @@ def test_what_does_not_fit_waits():
 
 def test_one_client_more_than_slots_waits_for_one_request_to_end():
     """9 clients, 8 slots: one of them waits at any time, for the eighth part of what a request takes in its slot."""
-    free, full = (serve(FP8, H200, Parallel(), 500.0, 900.0, n, PATIENT, decode_batch=8.0) for n in (8.0, 9.0))
+    free, full = (serve_one(FP8, H200, 1.0, 500.0, 900.0, n, decode_batch=8.0) for n in (8.0, 9.0))
     assert full.tpot_s == pytest.approx(float(free.tpot_s))
     assert full.ttft_s - free.ttft_s == pytest.approx(float(free.ttft_s + 900 * full.tpot_s) / 8, rel=1e-6)
 
@@ -85,7 +90,7 @@ def test_no_crowd_of_clients_decodes_more_than_the_prompts_keep_up_with():
 
 def test_a_scheduler_that_looks_every_thirty_steps_delays_the_first_token_by_them():
     """By steps of the mean length, some of which compute a prompt: a token comes out of each."""
-    each, rare = (serve(FP8, H200, Parallel(), 500.0, 900.0, 8.0, PATIENT, poll_steps=n) for n in (0.0, 30.0))
+    each, rare = (serve_one(FP8, H200, 1.0, 500.0, 900.0, 8.0, poll_steps=n) for n in (0.0, 30.0))
     assert rare.ttft_s - each.ttft_s == pytest.approx(30 * float(rare.tpot_s), rel=0.02)
 
 
@@ -93,9 +98,9 @@ def test_equal_lengths_where_prompts_go_first_keep_all_clients_together():
     """16 clients send at once: of a cycle of 16 prompts and 400 steps, each waits for half of the other prompts before
     its first token, and for half of them after it."""
     e = PATIENT.replace(prompt_ms=0.0, wait_steps=0.0, request_us=0.0, prefill_batch_tokens=2000.0)
-    s = serve(FP8, H200, Parallel(), 2000.0, 400.0, 16.0, e, equal_lengths=1.0, prompts_first=1.0)
+    s = serve_one(FP8, H200, 1.0, 2000.0, 400.0, 16.0, efficiency=e, equal_lengths=1.0, prompts_first=1.0)
     step = float(decode_step_s(FP8, H200, Parallel(), 16.0, 2200.0, e))
-    prompt = float(prefill_s(FP8, H200, Parallel(), 2000.0, e))
+    prompt = prompt_s(2000.0, e)
     assert s.ttft_s == pytest.approx((1 + 15 / 2) * prompt, rel=0.1)
     assert 400 * (s.tpot_s - step) == pytest.approx(15 / 2 * prompt, rel=0.1)
 
@@ -104,7 +109,7 @@ def test_equal_lengths_keep_groups_unless_each_answer_lets_one_prompt_in():
     """Where prompts share steps with decodes: with slots for all clients some prompts are ahead, with one less none."""
     drawn, equal = (
         [
-            serve(FP8, H200, Parallel(), 2000.0, 400.0, 16.0, PATIENT, decode_batch=slots, equal_lengths=same).ttft_s
+            serve_one(FP8, H200, 1.0, 2000.0, 400.0, 16.0, decode_batch=slots, equal_lengths=same).ttft_s
             for slots in (16.0, 15.0)
         ]
         for same in (0.0, 1.0)
@@ -115,12 +120,12 @@ def test_equal_lengths_keep_groups_unless_each_answer_lets_one_prompt_in():
 
 def test_what_does_not_fit_is_flagged_and_never_answers():
     """141 GB of weights in 135 GB; of two kinds of instances, either may be too small."""
-    lengths = {"isl": 1000.0, "osl": 1000.0, "concurrency": 4.0}
+    lengths = 1000.0, 1000.0, 4.0
     apart = [
-        serve_disaggregated(LLAMA_70B, H200, Parallel(p), 1.0, Parallel(d), 1.0, **lengths)
+        serve_apart(LLAMA_70B, H200, Parallel(p), 1.0, Parallel(d), 1.0, *lengths)
         for p, d in ((1.0, 2.0), (2.0, 1.0), (2.0, 2.0))
     ]
-    for s in (serve(LLAMA_70B, H200, Parallel(), **lengths), *apart[:2]):
+    for s in (serve_one(LLAMA_70B, H200, 1.0, *lengths), *apart[:2]):
         assert int(s.flags) == Flag.NO_FIT
         assert np.isinf(s.ttft_s) and np.isinf(s.tpot_s) and s.decode_count == 0 == s.tokens_per_s
     assert int(apart[2].flags) == 0 and np.isfinite(apart[2].ttft_s)
@@ -128,10 +133,10 @@ def test_what_does_not_fit_is_flagged_and_never_answers():
 
 def test_too_few_prefill_instances_rule_the_rate():
     def rate(prefills):
-        s = serve_disaggregated(FP8, H200, Parallel(), prefills, Parallel(2.0), 8.0, 8000.0, 100.0, 512.0)
+        s = serve_apart(FP8, H200, Parallel(), prefills, Parallel(2.0), 8.0, 8000.0, 100.0, 512.0)
         return float(s.tokens_per_s), s
 
-    service = float(prefill_s(FP8, H200, Parallel(), 8000.0))
+    service = prompt_s(8000.0)
     few, s = rate(1.0)
     assert few / 100.0 == pytest.approx(1.0 / service, rel=0.02)  # one server, always busy
     assert rate(4.0)[0] == pytest.approx(4 * few, rel=0.05)
@@ -142,12 +147,10 @@ def test_prefill_instances_may_have_efficiencies_of_their_own():
     """A lone client's prompt takes as much longer; its answer does not, but for being decoded less of the time."""
 
     def run(e=None):
-        return serve_disaggregated(
-            FP8, H200, Parallel(), 1e6, Parallel(2.0), 2.0, 8000.0, 100.0, 1.0, prefill_efficiency=e
-        )
+        return serve_apart(FP8, H200, Parallel(), 1e6, Parallel(2.0), 2.0, 8000.0, 100.0, 1.0, prefill_efficiency=e)
 
     slow = Efficiency(flop_frac=0.24, attention_flop_frac=0.19)
-    later = float(prefill_s(FP8, H200, Parallel(), 8000.0, slow) - prefill_s(FP8, H200, Parallel(), 8000.0))
+    later = prompt_s(8000.0, slow) - prompt_s(8000.0)
     alike, slower = run(Efficiency()), run(slow)
     assert float(alike.ttft_s) == float(run().ttft_s)
     assert float(slower.tpot_s) == pytest.approx(float(alike.tpot_s), rel=0.005)
@@ -158,7 +161,7 @@ def test_a_decode_batch_below_the_clients_makes_the_others_wait_for_an_answer():
     """192 clients, 4 instances set to decode 32 at a time: (192/128 - 1) answers, less what they spend at prefill."""
 
     def run(batch, spread=1e-6):
-        return serve_disaggregated(
+        return serve_apart(
             FP8,
             H200,
             Parallel(),
@@ -168,7 +171,7 @@ def test_a_decode_batch_below_the_clients_makes_the_others_wait_for_an_answer():
             1000.0,
             900.0,
             192.0,
-            Efficiency(dispatch_spread=spread),
+            efficiency=Efficiency(dispatch_spread=spread),
             decode_batch=batch,
         )
 
@@ -184,30 +187,30 @@ def test_queued_prompts_share_steps_and_their_overhead():
 
     def rate(batch_tokens):
         e = Efficiency(prefill_batch_tokens=batch_tokens, prefill_layer_us=1000.0)
-        s = serve_disaggregated(FP8, H200, Parallel(), 1.0, Parallel(2.0), 8.0, 500.0, 10.0, 4000.0, e)
+        s = serve_apart(FP8, H200, Parallel(), 1.0, Parallel(2.0), 8.0, 500.0, 10.0, 4000.0, efficiency=e)
         return float(s.tokens_per_s) / 10.0
 
-    alone = float(prefill_s(FP8, H200, Parallel(), 500.0, Efficiency(prefill_layer_us=1000.0)))
+    alone = prompt_s(500.0, Efficiency(prefill_layer_us=1000.0))
     assert rate(500.0) == pytest.approx(1.0 / alone, rel=0.02)
     assert rate(8000.0) > 1.5 * rate(500.0)
 
 
 def test_separate_decoders_step_over_requests_halfway_through_their_answers():
     """Prompt and half an answer in the cache, as many requests as decode."""
-    s = serve_disaggregated(FP8, H200, Parallel(), 64.0, Parallel(2.0), 4.0, 1000.0, 6000.0, 64.0)
+    s = serve_apart(FP8, H200, Parallel(), 64.0, Parallel(2.0), 4.0, 1000.0, 6000.0, 64.0)
     step = decode_step_s(FP8, H200, Parallel(2.0), s.decode_count, 1000.0 + 6000.0 / 2)
     assert float(s.tpot_s) == pytest.approx(float(step), rel=1e-3)
 
 
 def test_zero_prefill_instances_mean_enough_of_them():
-    enough = serve_disaggregated(FP8, H200, Parallel(), 0.0, Parallel(2.0), 4.0, 2000.0, 500.0, 64.0)
-    many = serve_disaggregated(FP8, H200, Parallel(), 64.0, Parallel(2.0), 4.0, 2000.0, 500.0, 64.0)
+    enough = serve_apart(FP8, H200, Parallel(), 0.0, Parallel(2.0), 4.0, 2000.0, 500.0, 64.0)
+    many = serve_apart(FP8, H200, Parallel(), 64.0, Parallel(2.0), 4.0, 2000.0, 500.0, 64.0)
     assert 0.75 * many.tokens_per_s < enough.tokens_per_s <= many.tokens_per_s
 
 
 def test_speculation_pays_at_low_load():
-    alone = serve(FP8, H200, Parallel(8.0), 1000.0, 1000.0, 4.0)
-    drafted = serve(FP8, H200, Parallel(8.0), 1000.0, 1000.0, 4.0, draft_tokens=3.0)
+    alone = serve_one(FP8, H200, 8.0, 1000.0, 1000.0, 4.0)
+    drafted = serve_one(FP8, H200, 8.0, 1000.0, 1000.0, 4.0, draft_tokens=3.0)
     assert drafted.tpot_s < 0.75 * alone.tpot_s
 
 
@@ -233,5 +236,5 @@ def test_gradient_of_the_fixed_point_agrees_with_finite_differences(mode):
 
 
 def test_batches_broadcast():
-    s = serve(FP8, H200, Parallel(jnp.array([1.0, 8.0])), 1000.0, 200.0, jnp.array([8.0, 8.0]))
+    s = pair(FP8, H200, [1.0, 8.0], 1000.0, 200.0, 8.0)
     assert s.ttft_s.shape == (2,) and np.all(np.diff(s.tpot_s) < 0)

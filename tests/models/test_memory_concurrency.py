@@ -61,7 +61,8 @@ def test_out_of_domain_is_flagged_not_answered():
     m, g = model("llama-3.1-70b"), gpu("h100")
 
     def flags(**changes):
-        return int(concurrent_sequences(m, g, **{"context_tokens": 8192, "tp": 8, **changes}).flags)
+        asked = {"context_tokens": 8192.0, "tp": 8.0, "pp": 1.0, "dp": 1.0, "ep": 1.0}
+        return int(concurrent_sequences(m, g, **asked | {name: float(v) for name, v in changes.items()}).flags)
 
     assert flags() == 0
     assert flags(context_tokens=0) & Flag.OUT_OF_DOMAIN

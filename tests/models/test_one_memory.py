@@ -27,6 +27,7 @@ from dmodels.studies.plan.designs import Stage, cells
 from dmodels.studies.plan.layouts import instances, layouts
 from dmodels.studies.size import size
 from dmodels.studies.step import step_times
+from tests.models.closed_loops import serve_one
 
 LENGTHS = ((7000.0, 1000.0), (1024.0, 256.0))
 QUICK_MODELS = ("llama-3.1-70b", "gemma-3-27b", "gpt-oss-120b", "deepseek-r1", "qwen3-next-80b-a3b")
@@ -51,12 +52,13 @@ def planned(records, isl, osl, memory):
     return np.asarray(found.slots_count)[:, 0]
 
 
-@jax.jit
-def _served(records, isl, osl, memory):
-    s = serve(records.model, records.gpu, records.parallel, isl, osl, 8.0, engine=memory)
+def served(records, isl, osl, memory):
+    """Of each layout by itself, in a program that other tests have, too; and the slots of whole requests."""
+    each = (jax.tree.map(lambda leaf, i=i: leaf[i], records) for i in range(len(records.parallel.tp)))
+    found = [serve_one(one.model, one.gpu, one.parallel, isl, osl, 8.0, engine=memory) for one in each]
     p = records.parallel
     worst = concurrent_sequences(records.model, records.gpu, isl + osl, p.tp, p.pp, p.dp, p.ep, engine=memory)
-    return s, worst.slots_count
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *found), np.asarray(worst.slots_count)
 
 
 def same_number(models, gpus, sized, lengths=LENGTHS, engine="vllm"):
@@ -65,7 +67,7 @@ def same_number(models, gpus, sized, lengths=LENGTHS, engine="vllm"):
     memory = engine_memory(engine)
     for isl, osl in lengths:
         plan = planned(records, isl, osl, memory)
-        s, worst = jax.tree.map(np.asarray, _served(records, isl, osl, memory))
+        s, worst = served(records, isl, osl, memory)
         np.testing.assert_array_equal(s.resident_max_count, plan)
         np.testing.assert_array_equal(plan >= 1, worst >= 1)  # one fits where there is room for its last token
         assert (plan >= worst).all()

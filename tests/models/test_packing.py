@@ -1,6 +1,7 @@
 """Steps that prompts fill, against an engine that is stepped through, prompt by prompt."""
 
 from bisect import bisect_right
+from math import ceil
 
 import numpy as np
 import pytest
@@ -19,21 +20,22 @@ DRAWN = {
 
 def engine(arrival_s, budgets, decodes):
     """(mean time to the end of a prompt's last step, mean step): one step after the other."""
-    there, done, computed, now, came, left, steps = np.cumsum(budgets).tolist(), [], 0.0, 0.0, 0, 0, []
+    there, done, computed, now, came, left, steps, none = np.cumsum(budgets).tolist(), [], 0.0, 0.0, 0, 0, [], 0
     arrivals = arrival_s.tolist()
     while left < len(arrivals):
         came = bisect_right(arrivals, now, came)
         backlog = (there[came - 1] if came else 0.0) - computed
-        if backlog <= 1e-9 and not decodes:
-            now = arrivals[came]
+        if backlog <= 1e-9:  # nothing to compute until the next comes
+            bare = max(ceil((arrivals[came] - now) / BARE), 1)
+            now, none = (now + bare * BARE, none + bare) if decodes else (arrivals[came], 0)
             continue
-        share = min(max(backlog, 0.0), 1.0)
-        steps.append(BEGUN + (FULL - BEGUN) * share if share > 1e-9 else BARE)
+        share = min(backlog, 1.0)
+        steps.append(BEGUN + (FULL - BEGUN) * share)
         now, computed = now + steps[-1], computed + share
         while left < len(arrivals) and there[left] <= computed + 1e-7:
             done.append(now)
             left += 1
-    return float(np.mean(np.array(done) - arrival_s)), float(np.mean(steps))
+    return float(np.mean(np.array(done) - arrival_s)), (sum(steps) + none * BARE) / (len(steps) + none)
 
 
 @pytest.mark.parametrize("decodes", [True, False])

@@ -87,9 +87,9 @@ def test_sharing_a_step_never_costs_more_than_taking_turns():
     law = MixedSteps(
         catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm"), Parallel(), 1000.0, 300.0, 150.0, 8192.0, Efficiency()
     )
-    alone, one = float(law.alone(32.0)), float(law.at(32.0, 300.0))
-    for p in (0.01, 0.3, 1.0, 4.0, 20.0):
-        busy, mixed = map(float, law.mixed(32.0, p))
+    shares = np.array([0.01, 0.3, 1.0, 4.0, 20.0])
+    alone, one, at = jax.jit(lambda: (law.alone(32.0), law.at(32.0, 300.0), law.mixed(32.0, shares)))()
+    for p, busy, mixed in zip(shares, *at, strict=True):
         assert 0 < busy <= 1 and busy >= p * 300.0 / 8192.0
         assert busy * (mixed - alone) <= p * (one - alone) * (1 + 1e-6)
 
@@ -104,6 +104,9 @@ def test_the_most_of_an_instance_grows_with_its_memory_and_bandwidth():
     assert most == sorted(most) and most[0] > 0
 
 
+at, without, own, parts_of = map(jax.jit, (MixedSteps.at, MixedSteps.alone, MixedSteps.own, MixedSteps.parts))
+
+
 def of_ranks(name: str, dp: float, waits: float = 0.0, prompt: float = 4000.0) -> MixedSteps:
     """Steps of `dp` ranks with prompts of so many tokens, each within a rank's budget of 8,192."""
     e, parallel = Efficiency(dp_wait_steps=waits), Parallel(dp=dp, ep=dp)
@@ -115,26 +118,26 @@ def of_ranks(name: str, dp: float, waits: float = 0.0, prompt: float = 4000.0) -
 def test_ranks_of_a_dense_model_wait_for_one_prompt_as_for_one_each():
     """Nothing is shared between them: seven that wait do not make the eighth faster."""
     law = of_ranks("llama-3.1-8b", 8.0)
-    one, each = (float(law.at(64.0, k * 4000.0)) for k in (1.0, 8.0))
-    assert one == pytest.approx(each, rel=1e-6) and one > 1.05 * float(law.alone(64.0))
+    one, each = (float(at(law, 64.0, k * 4000.0)) for k in (1.0, 8.0))
+    assert one == pytest.approx(each, rel=1e-6) and one > 1.05 * float(without(law, 64.0))
 
 
 def test_experts_see_the_tokens_of_all_ranks_and_attention_its_own():
     law = of_ranks("deepseek-v3", 8.0)
-    one, each = (law.parts(64.0, k * 4000.0) for k in (1.0, 8.0))
+    one, each = (parts_of(law, 64.0, k * 4000.0) for k in (1.0, 8.0))
     assert float(one["attention of prompts"].seconds) == pytest.approx(float(each["attention of prompts"].seconds))
     assert float(each["routed experts"].flop) == pytest.approx(float(one["routed experts"].flop) * 32064 / 4064)
-    times = [float(law.at(64.0, k * 4000.0)) for k in (0.0, 0.5, 1.0, 2.0, 8.0, 16.0)]
+    times = [float(at(law, 64.0, k * 4000.0)) for k in (0.0, 0.5, 1.0, 2.0, 8.0, 16.0)]
     assert times == sorted(times)
 
 
 def test_a_prompt_that_ranks_wait_for_pays_its_share_of_their_step():
     waits, alone = of_ranks("deepseek-v3", 8.0, 40.0), of_ranks("deepseek-v3", 8.0)
-    bare, each = float(alone.alone(64.0)), float(alone.at(64.0, 32_000.0))
-    assert float(waits.at(64.0, 32_000.0)) == pytest.approx(each)
-    assert float(waits.at(64.0, 4000.0)) - bare == pytest.approx((each - bare) / 8.0)
-    assert float(waits.own(64.0, 0.0)) == pytest.approx(each)  # its own first token comes with the others'
-    assert float(alone.own(64.0, 0.0)) == pytest.approx(float(alone.at(64.0, 4000.0)))
+    bare, each = float(without(alone, 64.0)), float(at(alone, 64.0, 32_000.0))
+    assert float(at(waits, 64.0, 32_000.0)) == pytest.approx(each)
+    assert float(at(waits, 64.0, 4000.0)) - bare == pytest.approx((each - bare) / 8.0)
+    assert float(own(waits, 64.0, 0.0)) == pytest.approx(each)  # its own first token comes with the others'
+    assert float(own(alone, 64.0, 0.0)) == pytest.approx(float(at(alone, 64.0, 4000.0)))
 
 
 def test_few_prompts_hold_up_all_ranks_where_these_do_not_wait_for_each_other():

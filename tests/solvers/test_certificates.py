@@ -175,18 +175,23 @@ def test_loads_on_parallel_servers(count):
         assert (most <= least + 2e-6 * np.maximum(np.abs(most), 1e-3))[ok].all()
 
     with jax.enable_x64(True):
-        s = wardrop(latency, demand, room)
+        willing = lambda r: 6.0 - jnp.minimum(r, 12.0) / 2
+        s, t, e = jax.jit(
+            lambda: (
+                wardrop(latency, demand, room),
+                marginal_cost_tolls(latency, demand, room),
+                elastic_wardrop(latency, willing, demand, room),
+            )
+        )()
         ok = np.asarray(s.flags) == 0
         fits = demand < room.sum(-1)
         assert (ok == fits).all()
         assert ((np.asarray(s.flags) & int(Flag.OVERLOAD)) != 0).tolist() == (~fits).tolist()
         check(s, latency(np.asarray(s.value["loads"])), np.asarray(s.value["loads"]), demand, ok)
-        t = marginal_cost_tolls(latency, demand, room)
         loads = np.asarray(t.value["loads"])
         tolls = loads * (a + 3 * d * loads**2)
         np.testing.assert_allclose(t.value["tolls"], tolls, rtol=1e-9, atol=1e-12)
         check(t, latency(loads) + tolls, loads, demand, np.asarray(t.flags) == 0)
-        e = elastic_wardrop(latency, lambda r: 6.0 - jnp.minimum(r, 12.0) / 2, demand, room)
         served, okay = np.asarray(e.value["served"]), np.asarray(e.flags) == 0
         loads = np.asarray(e.value["loads"])
         check(e, latency(loads), loads, served, okay)

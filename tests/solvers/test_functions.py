@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -57,11 +58,15 @@ def test_a_willingness_that_is_no_price_is_named():
 
 
 def test_lists_and_numbers_are_taken_as_arrays():
-    listed = wardrop(lambda x: [x[0], 1.0], 1.0, ROOM)
+    @jax.jit
+    def each():
+        wide = marginal(lambda x: jnp.array([1.0, 0.0]) * x + jnp.array([0.0, 1.0]))
+        paid = elastic_wardrop(lambda x: x, lambda r: 0.25, 1.0, ROOM)
+        return wardrop(lambda x: [x[0], 1.0], 1.0, ROOM), wardrop(wide, 1.0, np.inf), paid
+
+    listed, wide, paid = each()
     assert listed.value["loads"].tolist() == pytest.approx([1.0, 0.0])  # Pigou
-    wide = wardrop(marginal(lambda x: jnp.array([1.0, 0.0]) * x + jnp.array([0.0, 1.0])), 1.0, np.inf)
     assert wide.value["loads"].tolist() == pytest.approx([0.5, 0.5])
-    paid = elastic_wardrop(lambda x: x, lambda r: 0.25, 1.0, ROOM)
     assert float(paid.value["served"]) == pytest.approx(0.5)
 
 

@@ -51,7 +51,8 @@ def test_loads_in_other_units(count):
     exact = np.maximum(level[:, None] - base, 0.0) / slope
     with jax.enable_x64(True):
         a = slope * (time / load)[:, None]
-        s = wardrop(lambda x: a * x + base * time[:, None], demand * load, np.full((count, 4), np.inf))
+        latency = lambda x: a * x + base * time[:, None]
+        s = jax.jit(lambda: wardrop(latency, demand * load, np.full((count, 4), np.inf)))()
     ok, found = np.asarray(s.flags) == 0, np.asarray(s.value["loads"]) / load[:, None]
     np.testing.assert_allclose(np.asarray(s.value["level"])[ok] / time[ok], level[ok], rtol=1e-9)
     wrong = (np.abs(found - exact) > 1e-7 * demand[:, None] + 1e-13 / slope).any(1)

@@ -49,10 +49,11 @@ def test_cournot_with_shared_capacity_in_closed_form():
 
 
 def test_trouble_is_flagged():
-    skew = affine_equilibria([[0, 1], [-1, 0]], [[0.5, 0.25]], None, (-1, 1))  # matching pennies, shifted
+    band = [[1, 1], [-1, -1]]
+    skew = affine_equilibria([[0, 1], [-1, 0]], [[0.5, 0.25]], (band, [9, 9]), (-1, 1))  # matching pennies, shifted
     np.testing.assert_allclose(skew.value.x, [[0.25, -0.5]], atol=1e-12)
     assert skew.flags[0] == Flag.NOT_UNIQUE
-    empty = affine_equilibria(np.eye(2), [[-2.0, -1.0]], ([[1, 1], [-1, -1]], [1, -2]))
+    empty = affine_equilibria(np.eye(2), [[-2.0, -1.0]], (band, [1, -2]), (-9, 9))
     assert empty.flags[0] & Flag.INFEASIBLE
     assert affine_equilibria(np.eye(2), [-2.0, 5.0], None, (0, [1, 1])).value.x.tolist() == [1.0, 0.0]
 

@@ -88,11 +88,14 @@ def test_every_player_is_told_its_own_cost(name):
         )
         problem = with_matrices(made)
         assert problem.alike
-        np.testing.assert_allclose(problem.cost_values(x), [cost(x) for cost in costs], rtol=1e-14)
-        moved = [
-            cost(np.where(np.isin(np.arange(n), block), other, x)) for block, cost in zip(blocks, costs, strict=True)
-        ]
-        np.testing.assert_allclose(problem.cost_values(x, other), moved, rtol=1e-14)
+        moved = [np.where(np.isin(np.arange(n), block), other, x) for block in blocks]
+        told, wanted = jax.jit(
+            lambda: (
+                [problem.cost_values(x), problem.cost_values(x, other)],
+                [[cost(x) for cost in costs], [cost(at) for cost, at in zip(costs, moved, strict=True)]],
+            )
+        )()
+        np.testing.assert_allclose(told, wanted, rtol=1e-14)
 
 
 def test_costs_that_differ_in_an_operation_stay_apart():
@@ -109,8 +112,9 @@ def test_derivatives_pass_through_what_costs_close_over():
         return variational_equilibrium(costs, (np.ones((1, 4)), [1.2]), (0.0, 3.0), samples=0).value.x
 
     with jax.enable_x64(True):
-        slope = jax.jacfwd(shares)(1.5)
-        differences = (np.asarray(shares(1.5 + 1e-5)) - np.asarray(shares(1.5 - 1e-5))) / 2e-5
+        both = jax.jit(lambda theta: jax.jvp(shares, (theta,), (1.0,)))
+        slope = both(1.5)[1]
+        differences = np.subtract(both(1.5 + 1e-5)[0], both(1.5 - 1e-5)[0]) / 2e-5
         np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""A headless Chromium for tests of pages, where there is one."""
+"""A headless Chromium for tests of pages, where there is one; and replays of fewer requests."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ FAULTS = """() => {
   if (document.documentElement.scrollWidth > innerWidth) found.push('the page scrolls sideways');
   return found;
 }"""
+
+
+@pytest.fixture(scope="module")
+def short_replays():
+    """Where there is no trace, replays of 4,000 random arrivals in place of 20,000."""
+    from dmodels.studies.plan import machines
+
+    drawn = machines.drawn
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(machines, "drawn", lambda workload, seed, count: drawn(workload, seed, count // 5))
+        yield
 
 
 @pytest.fixture(scope="module")  # not longer: playwright keeps an event loop running, which asyncio.run refuses

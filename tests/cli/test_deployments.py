@@ -11,6 +11,7 @@ import pytest
 from dmodels.cli import main
 from dmodels.cli.deployments import tables
 
+pytestmark = pytest.mark.usefixtures("short_replays")
 SMALL = [
     *("plan", "--model", "llama-3.1-8b", "--isl", "1000", "--osl", "100", "--rate", "20 req/s"),
     *("--tp", "1", "--gpu", "h100", "--no-split", "--no-sensitivity"),

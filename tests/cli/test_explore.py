@@ -14,19 +14,21 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from dmodels.cli import main
 from dmodels.core.errors import InputError
 
-SCENARIO = """
+SCENARIO = f"""
 [model]
 name = "llama-3.1-70b"
 [gpu]
 name = ["h100", "h200"]
 [workload]
-name = "azure-conv"
+trace = "{Path(__file__).parents[2] / "examples" / "data" / "azure_conv_5min.csv"}"
 [traffic]
 rate = "60 req/s"
 [space]
@@ -248,16 +250,19 @@ def test_a_port_in_use_is_one_line():
         listening(99999)
 
 
-def test_turning_a_dial_compiles_nothing(scenario, caplog):
+def test_turning_a_dial_compiles_nothing(tmp_path, caplog):
     from dataclasses import replace
 
     import jax
 
     from dmodels.cli.plan_inputs import from_scenario
     from dmodels.report.explore_page import answer_fragment
+    from dmodels.studies import plan as plans
     from dmodels.studies.explore import at_rest, turned
-    from dmodels.studies.plan import plan
 
+    plan = partial(plans.plan, ensure=False)
+    scenario = tmp_path / "named.toml"
+    scenario.write_text(re.sub("trace = .*", 'name = "azure-conv"', SCENARIO))
     asked = from_scenario(scenario).call().run()
     rest = at_rest(asked)
     start = plan(asked)

@@ -177,28 +177,12 @@ def short_config(tmp_path):
     return tmp_path / "config.json"
 
 
-def test_requests_beyond_the_context_are_told_by_text_page_and_json(short_config, tmp_path, capsys):
-    options = [
-        "plan",
-        "--model",
-        str(short_config),
-        "--rate",
-        "10 req/s",
-        "--tp",
-        "4",
-        "--gpu",
-        "h100_sxm",
-        "--thresholds",
-        "1024",
-        "--no-sensitivity",
-        "--out",
-        str(tmp_path / "plan.html"),
-    ]
-    assert main(options) == 0
-    text = capsys.readouterr().out
-    assert main([*options, "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)["result"]
-    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+def test_requests_beyond_the_context_are_told_by_text_page_and_json(short_config, tmp_path):
+    options = ["plan", "--model", str(short_config), "--rate", "10 req/s", "--tp", "4"]
+    options += ["--gpu", "h100_sxm", "--thresholds", "1024", "--no-sensitivity", "--out", str(tmp_path / "plan.html")]
+    found = ask(options)
+    audit_shown(found.document, found.text)
+    text, result, page = found.text, found.document["result"], (tmp_path / "plan.html").read_text(encoding="utf-8")
     (note,) = result["notes"]
     assert "2,048 tokens" in note and "not in the load" in note and "cut them off" in note
     assert note in text and note in page

@@ -38,7 +38,7 @@ def is_planned(point):
     """A point is the one pool of a plan of it: two ways through the toolkit, one answer."""
     traffic = Workload.fixed(float(point.input_tokens), 200.0, float(point.rate_rps))
     how = {"tp": (int(point.tp),), "thresholds_tokens": (), "split": False}
-    (pool,) = plan(question("llama-3.1-70b", ["h100_sxm"], traffic, SLO(2.0, 0.06), **how)).best.pools
+    (pool,) = plan(question("llama-3.1-70b", ["h100_sxm"], traffic, SLO(2.0, 0.06), **how), ensure=False).best.pools
     told = {
         "instances": pool.instances,
         "gpus": pool.gpus,

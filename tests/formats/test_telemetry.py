@@ -20,6 +20,7 @@ from tests.audit.asking import ask
 from tests.audit.commands import audit
 from tests.audit.terminal import audit_shown
 
+pytestmark = pytest.mark.usefixtures("short_replays")
 TRACE = "examples/data/azure_conv_5min.csv"
 #: vLLM's buckets of tokens: 1, 2, 5, 10, ... up to the context.
 BUCKETS = [float(m * 10**k) for k in range(6) for m in (1, 2, 5) if m * 10**k <= 131072]

@@ -14,16 +14,17 @@ from dmodels.core.errors import InputError
 from dmodels.studies.plan import Margins, plan, question
 
 FEW = {"tp": (1, 2), "split": False, "thresholds_tokens": ()}
+FORMULA = {"ensure": False} | FEW
 
 
 @pytest.fixture(scope="module")
 def answer():
-    return dmodels.plan("llama-3.1-8b", "h100, l40s", (1000, 200), "300 req/min", ttft="1 s", tpot=0.05, **FEW)
+    return dmodels.plan("llama-3.1-8b", "h100, l40s", (1000, 200), "300 req/min", ttft="1 s", tpot=0.05, **FORMULA)
 
 
 def test_text_and_numbers_ask_the_same(answer):
     lengths = Workload.fixed(1000.0, 200.0, 5.0)
-    same = plan(question("llama-3.1-8b", ["h100", "l40s"], lengths, SLO(1.0, 0.05), **FEW))
+    same = plan(question("llama-3.1-8b", ["h100", "l40s"], lengths, SLO(1.0, 0.05), **FEW), ensure=False)
     assert answer.best == same.best and answer.question.rate_rps == 5.0
 
 
@@ -34,7 +35,8 @@ def test_one_gpu_type_and_one_degree_need_no_list():
 
 
 def test_an_inventory_names_the_gpus_and_margins_are_kept():
-    found = dmodels.plan("llama-3.1-8b", {"l40s": 3}, (1000, 200), 5.0, tp=1, spare=1, split=False)
+    few = {"tp": 1, "split": False, "thresholds_tokens": ()}
+    found = dmodels.plan("llama-3.1-8b", {"l40s": 3}, (1000, 200), 5.0, spare=1, ensure=False, **few)
     assert list(found.question.gpus) == ["l40s"] and found.question.inventory == {"l40s": 3.0}
     assert found.question.tp == (1,) and found.question.margins == Margins(0.0, 1, 0.5)
     assert found.best.gpus <= 3 and found.survives_loss

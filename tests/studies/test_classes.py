@@ -23,8 +23,12 @@ def asked(traffic=MIXED, **options):
     return question("llama-3.1-70b", ["h100"], traffic, CHAT, **FEW | options)
 
 
-def test_a_fleet_of_a_class_is_the_plan_of_its_requests():
-    apart = plan_apart(asked(), CLASSES)
+@pytest.fixture(scope="module")
+def apart(short_replays):
+    return plan_apart(asked(), CLASSES)
+
+
+def test_a_fleet_of_a_class_is_the_plan_of_its_requests(apart):
     chat, jobs = apart.shares
     alone = by_formula(asked(Workload([1000.0], [200.0], [1.0], rate_rps=4.9)))
     assert chat.best.parts == alone.best.parts and chat.share_frac == pytest.approx(0.98)
@@ -33,8 +37,8 @@ def test_a_fleet_of_a_class_is_the_plan_of_its_requests():
     assert apart.fits and apart.gpus == chat.best.gpus + jobs.best.gpus
 
 
-def test_fleets_that_cannot_be_bought_together_do_not_fit():
-    gpus = plan_apart(asked(), CLASSES).gpus
+def test_fleets_that_cannot_be_bought_together_do_not_fit(apart):
+    gpus = apart.gpus
     assert plan_apart(asked(max_gpus=float(gpus)), CLASSES).fits
     assert not plan_apart(asked(max_gpus=float(gpus - 1)), CLASSES).fits
 
@@ -65,12 +69,12 @@ def test_a_class_by_a_column_is_the_plan_of_the_requests_that_carry_it(tmp_path)
         plan_apart(asked(), classes)
 
 
-def test_the_others_are_those_of_no_class_and_keep_the_plans_bounds():
+def test_the_others_are_those_of_no_class_and_keep_the_plans_bounds(apart):
     assert with_others(CLASSES, MIXED, CHAT) == CLASSES
     jobs, others = with_others(CLASSES[1:], MIXED, CHAT)
-    apart = plan_apart(asked(), [jobs, others])
-    assert [x.share_frac for x in apart.shares] == pytest.approx([0.02, 0.98])
-    assert apart.shares[1].best.parts == plan_apart(asked(), CLASSES).shares[0].best.parts
+    found = plan_apart(asked(), [jobs, others])
+    assert [x.share_frac for x in found.shares] == pytest.approx([0.02, 0.98])
+    assert found.shares[1].best.parts == apart.shares[0].best.parts
     trace = Trace("two", np.arange(4.0), np.full(4, 100.0), np.full(4, 9.0), labels=np.array(["web", "web", "a", "b"]))
     batch, rest = with_others([RequestClass("batch", JOBS, label="a")], trace, CHAT)
     assert rest.has(trace.input_tokens, trace.labels).tolist() == [True, True, False, True]

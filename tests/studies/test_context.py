@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dmodels import SLO, catalog
 from dmodels.core.workload import Workload
-from dmodels.studies.plan import command, plan, question, sensitivity
+from dmodels.studies.plan import by_formula, command, question, sensitivity
 from dmodels.studies.plan.admitted import admitted
 from dmodels.studies.plan.rescale import with_lengths
 
@@ -52,7 +52,7 @@ def test_what_is_taken_fits_and_nothing_is_lost(requests, limit):
 
 def test_a_context_that_all_fit_changes_nothing():
     longest = float(CHAT.total_tokens.max())
-    free, wide = plan(asked(0)), plan(asked(longest))
+    free, wide = by_formula(asked(0)), by_formula(asked(longest))
     assert wide.priced.admitted.refused_frac == wide.priced.admitted.cut_frac == 0.0
     assert wide.best.decomposition() == free.best.decomposition()
     assert all(p.max_model_len_tokens == longest for p in wide.best.pools if not np.isfinite(p.stage.high_tokens))
@@ -60,7 +60,7 @@ def test_a_context_that_all_fit_changes_nothing():
 
 @pytest.fixture(scope="module")
 def short():
-    return plan(asked(3000))
+    return by_formula(asked(3000))
 
 
 def test_every_command_starts(short):
@@ -79,20 +79,20 @@ def test_the_plan_is_that_of_the_requests_taken(short):
     by_hand = Workload(
         inputs, np.minimum(outputs, 3000 - inputs), weight / weight.sum(), 0.0, 20.0 * weight.sum(), CHAT.arrival_cv
     )
-    other = plan(asked(0, by_hand))
+    other = by_formula(asked(0, by_hand))
     assert short.priced.rate_rps == pytest.approx(float(by_hand.rate_rps))
     assert short.best.decomposition() == other.best.decomposition()
     assert short.best.ttft_s == pytest.approx(other.best.ttft_s, rel=1e-6)
 
 
 def test_where_no_prompt_fits_nothing_is_planned_and_the_reason_is_the_context():
-    none = plan(asked(500, alike(600.0), (652.0, 655.0)))
+    none = by_formula(asked(500, alike(600.0), (652.0, 655.0)))
     assert none.best is None and {r.binding for r in none.rejections} == {"the model's context"}
     assert none.rejections[0].have == "500 tokens" and "600" in none.rejections[0].need
 
 
 def test_longer_prompts_may_be_refused_altogether():
-    found = {(c.what, c.factor): c for c in sensitivity(plan(asked(700, alike(600.0), (652.0, 655.0))))}
+    found = {(c.what, c.factor): c for c in sensitivity(by_formula(asked(700, alike(600.0), (652.0, 655.0))))}
     assert found["input length", 1.2].usd_per_hour == np.inf and found["input length", 1.2].refused_frac == 1.0
     assert found["input length", 0.8].refused_frac == 0.0 and np.isfinite(found["input length", 0.8].usd_per_hour)
 

@@ -14,6 +14,7 @@ from dmodels.models.latency import Efficiency
 from dmodels.models.memory import kv_bytes_per_token, kv_reserved_bytes, residents
 from dmodels.studies.plan import designs
 from dmodels.studies.plan.designs import Instances, Kind, Layout, Role, Stage, cells, schemes
+from dmodels.studies.plan.sizing import compressed
 from dmodels.studies.servers import PoolOf, SplitServers, play, server
 
 MIX = Workload(
@@ -51,7 +52,7 @@ def test_each_scheme_serves_every_request_once_and_shares_out_the_budgets():
 @float64
 def sized(stages, workload, small, *parallels):
     """Each leaf as (layouts, stages)."""
-    told = cells(instances(*parallels), workload, small, stages, SLOS, ENGINE)
+    told = cells(instances(*parallels), workload, compressed(small), stages, SLOS, ENGINE)  # in the shape of a plan
     return {
         name: np.asarray(value).reshape(len(parallels), len(stages))
         for name, value in (

@@ -16,7 +16,7 @@ from dmodels.studies.plan.existing import existing
 
 
 @pytest.fixture(scope="module")
-def answer():
+def answer(short_replays):
     lengths = Workload([300.0, 5000.0], [200.0, 300.0], [0.7, 0.3], rate_rps=40.0)
     return plan(question("llama-3.1-8b", ["h100_sxm"], lengths, SLO(2.0, 0.05), tp=(2,), thresholds_tokens=(1024.0,)))
 

@@ -42,7 +42,7 @@ def asked(rate_rps=20.0, gpus=("h100", "l40s"), **options):
 
 @pytest.fixture(scope="module")
 def free():
-    return plan(asked())
+    return by_formula(asked())
 
 
 def packed(sizes: list[int], node: int) -> int:
@@ -133,11 +133,11 @@ def test_a_bound_that_is_tightened_is_kept_by_whom_it_is_kept_when_asked_for():
 
 
 def test_too_little_money_says_how_much_more():
-    found = plan(asked(max_usd_per_hour=1.0))
+    found = by_formula(asked(max_usd_per_hour=1.0))
     assert found.best is None and found.indistinguishable() == [] and found.baseline is None
     fix = next(rejection.fix for rejection in found.rejections if rejection.binding == "money")
     more = float(fix.removeprefix("$").removesuffix("/h more"))
-    assert plan(asked(max_usd_per_hour=1.0 + more)).best is not None
+    assert by_formula(asked(max_usd_per_hour=1.0 + more)).best is not None
 
 
 @pytest.mark.parametrize(
@@ -163,15 +163,15 @@ def instances(found):
 
 
 def test_headroom_is_a_plan_of_the_greater_rate(free):
-    grown = plan(asked(margins=Margins(headroom_frac=0.25)))
-    np.testing.assert_array_equal(instances(grown), instances(plan(asked(25.0))))
+    grown = by_formula(asked(margins=Margins(headroom_frac=0.25)))
+    np.testing.assert_array_equal(instances(grown), price(asked(25.0)).instances)
     assert grown.headroom_frac >= 0.25 - 1e-9
     assert (instances(free) <= instances(grown)).all()
     assert grown.best.pools[0].ttft_s <= 2.0
 
 
 def test_spare_instances_may_be_lost(free):
-    two = plan(asked(margins=Margins(spare_count=2)))
+    two = by_formula(asked(margins=Margins(spare_count=2)))
     np.testing.assert_array_equal(instances(two), instances(free) + 2.0)
     assert two.survives_loss
     assert all(pool.instances > 2 for pool in two.best.pools)
@@ -179,7 +179,7 @@ def test_spare_instances_may_be_lost(free):
 
 def test_a_confidence_is_the_share_of_errors_that_the_fleet_bears(free):
     """With things as slow as the upper end of the 80 % interval, which one error in ten exceeds."""
-    wanted = plan(asked(margins=Margins(confidence=0.9)))
+    wanted = by_formula(asked(margins=Margins(confidence=0.9)))
     assert (instances(free) <= instances(wanted)).all()
     assert wanted.sure_frac >= 0.9 - 0.025 - 1e-9  # looked for in steps of 0.025
     assert all(fleet.gpus_low <= fleet.gpus <= fleet.gpus_high for fleet in wanted.kinds)
@@ -197,7 +197,7 @@ def test_more_confidence_never_counts_on_faster_steps(one, other, high):
 
 @pytest.mark.parametrize("rate_rps", [20.0, *(pytest.param(x, marks=pytest.mark.slow) for x in (3.0, 60.0))])
 def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
-    found = plan(asked(rate_rps, gpus=("h100", "h200", "mi300x")))
+    found = by_formula(asked(rate_rps, gpus=("h100", "h200", "mi300x")))
     best, cheapest = found.best, found.cheapest
     assert cheapest.usd_per_hour == min(d.usd_per_hour for d in (*found.kinds, *found.by_gpu, cheapest))
     near = lambda fleet: (1.0 + premium(cheapest, fleet)) * cheapest.usd_per_hour
@@ -211,8 +211,8 @@ def test_the_headline_is_the_simplest_of_what_cannot_be_told_apart(rate_rps):
 
 def test_a_measured_fleet_of_as_many_gpus_is_named_beside_an_assumed_one():
     """One L40S or one A100 for an 8B model: the intervals of both overlap, and each is one pool of one GPU."""
-    chat = catalog.workload("azure-conv", 5.0)
-    found = plan(question("llama-3.1-8b", ["l40s", "a100_80gb"], chat, SLO(2.0, 0.08), tp=(1,), split=False))
+    chat, one_pool = catalog.workload("azure-conv", 5.0), {"tp": (1,), "split": False, "thresholds_tokens": ()}
+    found = by_formula(question("llama-3.1-8b", ["l40s", "a100_80gb"], chat, SLO(2.0, 0.08), **one_pool))
     one, other = found.by_gpu
     assert (found.best.pools, one.gpus, other.gpus) == (one.pools, 1, 1) and alike(one, other)
     assert other in found.indistinguishable() and one not in found.indistinguishable()

@@ -257,8 +257,8 @@ def test_prefix_hits_never_cost_more():
 
 
 def test_fp8_weights_and_cache_are_asked_for_where_units_are():
-    both = asked(gpus=["a100", "h100"], weights=("as published", "fp8"), kv=("as published", "fp8"))
-    layouts = plan(both).priced.layouts
+    formats = {"weights": ("as published", "fp8"), "kv": ("as published", "fp8")}
+    layouts = float64(price)(asked(gpus=["a100", "h100"], thresholds_tokens=(), split=False, **formats)).layouts
     assert not any(x.gpu.startswith("a100") and "fp8" in (x.weights, x.kv) for x in layouts)
     assert any(x.gpu == "h100_sxm" and x.weights == "fp8" for x in layouts)
 

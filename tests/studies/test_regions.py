@@ -77,6 +77,7 @@ def test_regions_that_mean_nothing(regions, says):
 
 def test_on_the_command_line(capsys):
     line = ["plan", "--tp", "4,8", "--no-sensitivity", "--no-split", "--thresholds", "2048", "--rate", "36 req/s"]
+    line += ["--no-ensure"]
     places = ["--region", "east: h100_sxm=8", "--region", "west: h100_sxm=16 at 2 $/h"]
     assert main([*line, *places]) == 0
     said = capsys.readouterr().out

@@ -29,6 +29,7 @@ from dmodels.studies.plan.reach import dispersion, reach
 from dmodels.studies.plan.risks import loads
 from dmodels.studies.plan.solve import _ranked, _survives, _trial
 
+pytestmark = pytest.mark.usefixtures("short_replays")
 ONE_POOL = {"tp": (1,), "split": False, "thresholds_tokens": ()}
 PROMISE = SLO(2.0, 0.08)
 
@@ -152,7 +153,7 @@ def test_a_bursty_trace_breaks_the_formulas_plan_and_keeps_the_ensured_one(share
 def test_sized_for_the_next_stretch_a_plan_of_the_calm_half_holds_on_the_other(shared_data):
     """The first half of this trace needs 1.6 times the instances of the second at the same mean rate."""
     trace = read_trace(shared_data / "azure_2023_code.csv")
-    calm, other = (asked(half(trace, k), 20.0) for k in (1, 0))
+    calm, other = (asked(part(trace, k), 20.0) for k in (1, 0))
     small, large = (plan(replace(calm, size_for=stretch)) for stretch in Stretch)
     assert small.ensured.next_gpus == large.best.gpus == large.ensured.gpus
     assert large.ensured.smallest_gpus == small.ensured.smallest_gpus < small.best.gpus < large.best.gpus
@@ -162,10 +163,11 @@ def test_sized_for_the_next_stretch_a_plan_of_the_calm_half_holds_on_the_other(s
             plan(replace(calm, size_for=Stretch.NEXT, trace=known), ensure)
 
 
-def half(trace, k):
-    rows = slice(len(trace) // 2, None) if k else slice(len(trace) // 2)
+def part(trace, k, of=2):
+    each = len(trace) // of
+    rows = slice(k * each, len(trace) if k == of - 1 else (k + 1) * each)
     return Trace(
-        "half", trace.time_s[rows] - trace.time_s[rows][0], trace.input_tokens[rows], trace.output_tokens[rows]
+        "part", trace.time_s[rows] - trace.time_s[rows][0], trace.input_tokens[rows], trace.output_tokens[rows]
     )
 
 
@@ -244,7 +246,7 @@ def test_chunks_that_nobody_checked_are_named():
 
 def test_what_is_kept_in_hand_holds_in_the_replay(shared_data):
     """At 30 % more load, with steps as slow as one plan in five bears, one instance less still keeps every SLO."""
-    trace = read_trace(shared_data / "azure_2023_conv.csv")
+    trace = part(read_trace(shared_data / "azure_2023_conv.csv"), 0, of=4)
     margins = Margins(headroom_frac=0.3, spare_count=1, confidence=0.8)
     plain, sized = (plan(asked(trace, 40.0, margins=given)) for given in (Margins(), margins))
     (pool,) = sized.best.pools
@@ -350,7 +352,7 @@ def test_spares_are_bought_within_the_limit():
 
 def test_a_lost_replay_ends_early_with_the_same_verdict(shared_data):
     """And a pool's load is the share of the rate at which it saturates, a prefill worker's too."""
-    trace = read_trace(shared_data / "azure_2023_conv.csv")
+    trace = part(read_trace(shared_data / "azure_2023_conv.csv"), 0, of=4)
     found = by_formula(asked(trace, 40.0, split=True))
     for one in found.kinds:
         for pool, load in zip(one.pools, loads(replace(found, best=one)), strict=True):

@@ -14,7 +14,7 @@ from dmodels import SLO, Workload, catalog
 from dmodels.core.flags import Flag
 from dmodels.models.queueing import backlog_s
 from dmodels.studies.explore import Dials, at_rest, turned
-from dmodels.studies.plan import plan, question, sensitivity, with_lengths
+from dmodels.studies.plan import by_formula, plan, question, sensitivity, with_lengths
 from dmodels.studies.plan.designs import Kind
 from dmodels.studies.plan.evaluate import sweep_instances
 from dmodels.studies.plan.machines import serving_pool
@@ -25,7 +25,7 @@ from dmodels.studies.plan.risks import knee, loads, risks
 @pytest.fixture(scope="module")
 def answer():
     chat = catalog.workload("azure-conv", 60.0)
-    return plan(question("llama-3.1-70b", ["h100"], chat, SLO(2.0, 0.08), tp=(4, 8), thresholds_tokens=(2048.0,)))
+    return by_formula(question("llama-3.1-70b", ["h100"], chat, SLO(2.0, 0.08), tp=(4, 8), thresholds_tokens=(2048.0,)))
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_losses_agree_with_the_plan(answer, found):
 
 def test_faster_prompts_stand_older_readings(answer, found):
     """The herd's room is what the SLO leaves above the mean TTFT, in prompts times their work."""
-    looser = plan(turned(answer.question, Dials(60.0, *_lengths(answer), 4.0, 0.08, "", {})))
+    looser = by_formula(turned(answer.question, Dials(60.0, *_lengths(answer), 4.0, 0.08, "", {})))
     assert {s.pool.stage.name for s in found.stale} <= {p.stage.name for p in answer.best.pools}
     if looser.best.kind == answer.best.kind and looser.best.gpus == answer.best.gpus:
         assert min(s.herd_s for s in risks(looser).stale) > min(s.herd_s for s in found.stale)
@@ -126,7 +126,7 @@ def _lengths(answer):
 
 def test_prompts_herd_until_the_room_above_the_mean_is_used_up(answer):
     """A fleet that keeps a looser SLO too: its prompts may herd longer in proportion to the room above the mean."""
-    looser = plan(replace(answer.question, slo=SLO(2.05, 0.08)))
+    looser = by_formula(replace(answer.question, slo=SLO(2.05, 0.08)))
     assert looser.best.parts == answer.best.parts
     (tight, *_), (loose, *_) = risks(answer).stale, risks(looser).stale
     bound, further = (found[0].ttft_bound_s for found in (loads(answer), loads(looser)))

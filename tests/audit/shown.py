@@ -119,6 +119,7 @@ def audit_page(document: dict[str, Any], page: str) -> None:
         _pictures(document["result"], page, findings)
         asked = bool(document["result"]["sensitivity"])
         findings.same("a section on other inputs", "If an input is wrong" in page, asked)
+        findings.same("a picture of other inputs", "when one input changes; the dearest" in page, asked)
         _tables(document, tables, findings)
         _launches(best, "\n".join(read.code), findings)
         _router(best["router"], "\n".join(read.code), findings)
@@ -176,14 +177,12 @@ def _whole_page(document: dict[str, Any], tables: dict[str, Rows], page: str, re
 def _pictures(result: dict[str, Any], page: str, findings: Findings) -> None:
     """What is said of pictures to those who cannot see them."""
     best = result["recommended"]
-    names = [pool["name"] for pool in best["pools"]]
-    findings.same("pools in pictures of latency", re.findall(r"Pool '(.*?)': latency", html.unescape(page)), names)
-    memory = re.search(r"Stacked bars of one GPU's memory\. (.*?)\.\"", html.unescape(page))[1]
+    names, words = [pool["name"] for pool in best["pools"]], html.unescape(page)
+    findings.same("pools in pictures of latency", re.findall(r"Pool '(.*?)': latency", words), names)
+    memory = re.search(r"Stacked bars of one GPU's memory\. (.*?)\.\"", words)[1]
     findings.same("pools in the picture of memory", [one.partition(": ")[0] for one in memory.split("; ")], names)
     two = any(one["kind"] == "two pools" for one in [best, *result["alternatives"]])
     findings.hold("Cost of two pools against the threshold" in page or not two, "no picture of thresholds")
-    asked = bool(result["sensitivity"])
-    findings.same("a picture of other inputs", "when one input changes; the dearest" in page, asked)
     for pool in best["pools"]:
         told = re.search(
             rf"per instance of the pool {pool['name']} against load: (\d+) at the operating point, (\d+) ", page

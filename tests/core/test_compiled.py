@@ -68,6 +68,7 @@ def test_a_kernel_changed_in_one_file_changes_its_callers_in_others(tmp_path):
         return done.stdout.split()
 
     assert answer() == ["5.0", "0"]
+    assert answer() == ["5.0", "1"]
     low.write_text(low.read_text().replace("2.0 * x", "3.0 * x"))
     assert answer() == ["7.0", "0"]
     (package / "core" / "flags.py").write_text((package / "core" / "flags.py").read_text() + "\n# not behind it\n")

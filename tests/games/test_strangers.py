@@ -309,7 +309,7 @@ def on_a_grid(game, cells=2000):
 def test_splits_of_all_families_on_a_fine_grid():
     """Equal savings where they change sign, corners, the cheapest stable one; rates, cost and multiplier there."""
     several = 0
-    for game in games(0, 12):
+    for game in games(0, 24):
         total, told = float(game.budget_gpus), equilibrium(game)
         x, ttft, itl, saved_p, saved_d = on_a_grid(game)
         cost = float(game.prefill_weight) * ttft + float(game.decode_weight) * itl
@@ -360,7 +360,7 @@ def test_splits_of_all_families_on_a_fine_grid():
 
 def test_whole_splits_by_counting():
     """Workers of so many GPUs: the cheapest, what each number of prefill workers costs, and where no swap helps."""
-    for game in games(1, 10):
+    for game in games(1, 20):
         whole, total = integer_split(game), float(game.budget_gpus)
         p, d = int(game.prefill_worker_gpus), int(game.decode_worker_gpus)
         cost = {}

@@ -38,7 +38,7 @@ BUDGET = lambda x, p: p["row"] * (x[0] + x[1] - p["total"])
 
 
 # of the few every game is answered at once: a second attempt takes thousands of steps
-@pytest.mark.parametrize("count, seed", [(300, 5), RUNS[1]])
+@pytest.mark.parametrize("count, seed", [(300, 5), pytest.param(300, 0, marks=pytest.mark.slow), RUNS[1]])
 def test_exponential_games_have_their_closed_form(count, seed):
     """exp(-a x) and 3 exp(-b y) with x + y <= 16: x = (16 b + log(a / 3b)) / (a + b), where costs fall to 1e-28."""
     rng = np.random.default_rng(seed)

@@ -82,7 +82,7 @@ lint: $(VENV)/.installed-lint ## style and format
 types: $(VENV)/.installed-lint ## strict types, but for the debts that pyproject.toml names
 	$(BIN)/python -m mypy
 
-ci: lint types test docs ## what CI runs
+ci: lint types test docs docs-check ## what CI runs
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) .venv-oldest .venv-newest build *.egg-info out

@@ -24,12 +24,12 @@ def run(*options: str) -> list[str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_code_blocks_run_and_print_what_is_shown():
-    assert run() == []
+def test_code_blocks_of_the_readme_run_and_print_what_is_shown():
+    assert run(str(ROOT / "README.md")) == []
 
 
-@pytest.mark.slow
-def test_slow_code_blocks_too():
+@pytest.mark.slow  # in CI as `make docs-check`
+def test_code_blocks_of_the_guide_too():
     assert run("--slow") == []
 
 

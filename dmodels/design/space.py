@@ -82,6 +82,7 @@ def sweep(
     >>> [float(x) for x in ds.cost_usd_per_hour], ds.cost_usd_per_hour.units
     ([2.5, 5.0, 10.0], 'USD/h')
     """
+    path = None if out is None else _writable(out)
     axes, asked = _asked(function, arguments, outputs, block_points)
     like = lowered(asked).out_info
     size = sum(leaf.dtype.itemsize * int(np.prod(leaf.shape[2:], dtype=object)) for leaf in like.values())
@@ -90,7 +91,6 @@ def sweep(
         raise InputError(_too_large(axes, like, total, memory_bytes))
     if client is not None and devices is not None:
         raise InputError("client and devices: accepted is one of them")
-    path = None if out is None else _writable(out)
     together = devices is not None and jax.process_count() > 1
     store, folder = in_memory(asked, like), None
     if path is not None and not (together and jax.process_index() > 0):  # of several processes the first one writes

@@ -161,6 +161,11 @@ def test_mistakes_say_what_is_accepted(given_, says):
     assert "\n" not in str(failure.value)
 
 
+def test_a_file_that_nobody_writes_is_refused_before_anything_is_asked_of_the_formula():
+    with pytest.raises(InputError, match=r"\.nc, \.zarr"):
+        sweep(lambda x: pytest.fail("the formula was asked"), x=grid(1.0), out="x.xlsx")
+
+
 @pytest.mark.parametrize("suffix", [".nc", ".zarr"])
 def test_labelled_files_hold_the_dataset(tmp_path, suffix):
     path = tmp_path / f"sweep{suffix}"

@@ -33,7 +33,8 @@ CHUNK = 64.0
 
 
 def work(shape: dict[str, Real], form: Format) -> tuple[Real, Real]:
-    """(FLOPs, bytes that must move): the state's update and read per token; channels in and out; 32-bit states once."""
+    """(FLOPs, bytes that must move): the state's update and read per token; channels in and out; states once, at
+    16 bits, the fewest that engines keep of them."""
     del form
     tokens = shape["batch_size"] * shape["seq_len"]
     state = shape["heads"] * shape["key_dim"] * shape["value_dim"] * (1.0 - shape["conv"])

@@ -91,6 +91,8 @@ def heatmap(ds: xr.Dataset, output: str = "cost_usd_per_hour", ax: Axes | None =
     for axis, name in ((ax.xaxis, x), (ax.yaxis, y)):
         values = ds[name].values if name in ds.coords else np.arange(float(ds.sizes[name]))
         axis.set_ticks(*_ticks(values))
+    if np.isnan(best).any():
+        note(ax, "hatched: nothing is feasible")
     ax.set(xlabel=label(ds, x), ylabel=label(ds, y))
     ax.grid(False)
     return ax
@@ -206,5 +208,7 @@ def tornado(ds: xr.Dataset, output: str, ax: Axes | None = None) -> Axes:
     ax.set_yticks(range(len(reach)), ds.argument.values[np.argsort(reach)])
     ax.margins(x=0.15)
     style.across(ax, base, color=style.INK, linestyle="-")
+    if (ds.flags.values != 0).any():
+        note(ax, "hatched: flagged")
     ax.set(xlabel=label(ds, output))
     return ax

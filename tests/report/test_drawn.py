@@ -570,6 +570,9 @@ def test_sweeps():
     np.testing.assert_allclose(np.ma.filled(mesh.get_array(), np.nan).reshape(2, 3), [[4, 8, np.nan], [5, 6, 7]])
     assert [t.get_text() for t in shown.get_xticklabels()] == ["1", "2", "4"]
     assert (shown.get_xlabel(), shown.get_ylabel()) == ("rate", "tp")
+    assert shown.get_title(loc="right") == "hatched: nothing is feasible"
+    whole = sweep_figures.heatmap(ds.assign(flags=0 * ds.flags), "cost")
+    assert whole.get_title(loc="right") == ""  # nothing is hatched there
     spans = xr.Dataset(
         {
             "cost": (("argument", "end"), [[90.0, 120.0], [80.0, 150.0]], units),
@@ -588,10 +591,12 @@ def test_sweeps():
     assert moved.named["rate"] > moved.named["isl"]
     hatched = [bar for group in moved.axes.containers for bar in group.patches if bar.get_hatch()]
     assert [bar.get_width() for bar in hatched] == [50.0]
+    assert moved.axes.get_title(loc="right") == "hatched: flagged"
     spots = {t.get_text(): t.xy[0] for t in moved.axes.texts}
     assert spots == {"1": 90, "3": 120, "0.5": 80, "2": 150}
     still = sweep_figures.tornado(spans.assign(cost=0 * spans.cost + 100.0), "cost")  # both ends named, side by side
     assert {t.get_text(): t.get_ha() for t in still.texts} == {"1": "right", "3": "left", "0.5": "right", "2": "left"}
+    assert sweep_figures.tornado(spans.assign(flags=0 * spans.flags), "cost").get_title(loc="right") == ""
     alone = (sweep_figures.pareto(ds, "cost"), sweep_figures.curves(ds, "cost"), sweep_figures.tornado(spans, "cost"))
     for axes in (*alone, shown, routing_figures.index_over_time([1.0, 2.0], [1.0, 3.0], [0, 1])):
         wide, high = style.paper(axes).get_size_inches()

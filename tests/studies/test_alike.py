@@ -111,9 +111,9 @@ def test_in_which_respect_a_fleet_is_harder_to_run():
     assert robust.harder(odd, one) == "on GPUs or a layout that nobody measured"
     assert robust.harder(two, one) == "for more pools to run" and robust.harder(one, two) == ""
     assert robust.harder(kinds, two) == "for more types of GPU to run"
-    assert robust.harder(alone, two) == "for a pool of one instance" and robust.harder(one, one) == ""
+    assert robust.harder(alone, two) == "for more pools of one instance" and robust.harder(one, one) == ""
     easier = [robust.harder(a, b, robust.EASIER) for a, b in ((odd, one), (two, one), (kinds, two), (alone, two))]
-    assert easier == ["measured", "fewer pools", "fewer GPU types", "no pool of one instance"]
+    assert easier == ["measured", "fewer pools", "fewer GPU types", "fewer pools of one instance"]
     assert robust.lone(alone) == [alone.pools[1]] and robust.lone(one) == []
 
 

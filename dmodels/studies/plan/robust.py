@@ -100,9 +100,9 @@ def _correlation(one: Pool, other: Pool) -> float:
 def simplest(found: Sequence[Deployment]) -> Deployment:
     """Of fleets that cost no more above the cheapest than `premium`, the simplest.
 
-    Simpler are, in this order: measured GPUs, fewer pools, fewer GPU types, no pool of one instance; then the cheaper.
-    The model errs by more where it knows less, so one that it knows to be a little dearer than the cheapest is looked
-    at again beside the one that it may take for alike: none that costs less is simpler.
+    Simpler are, in this order: measured GPUs, fewer pools, fewer GPU types, fewer pools of one instance; then the
+    cheaper. The model errs by more where it knows less, so one that it knows to be a little dearer than the cheapest is
+    looked at again beside the one that it may take for alike: none that costs less is simpler.
     """
     cheapest = min(found, key=lambda fleet: (round(fleet.usd_per_hour, 6), len(fleet.pools)))
 
@@ -118,12 +118,12 @@ HARDER = (
     "on GPUs or a layout that nobody measured",
     "for more pools to run",
     "for more types of GPU to run",
-    "for a pool of one instance",
+    "for more pools of one instance",
 )
 
 
 #: The same of the fleet that has the smaller one.
-EASIER = "measured", "fewer pools", "fewer GPU types", "no pool of one instance"
+EASIER = "measured", "fewer pools", "fewer GPU types", "fewer pools of one instance"
 
 
 def harder(cheapest: Deployment, simplest: Deployment, why: Sequence[str] = HARDER) -> str:

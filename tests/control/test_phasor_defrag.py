@@ -138,6 +138,15 @@ def test_trigger_and_wanted():
     few = defrag.DefragSettings(theta_frag=0.9, stranded_frac=0.2)  # from 2.4 of 12 blocks on
     three = jnp.asarray(padded([[6, 3], [6, 4], [6, 5]]))  # 3, 2 and 1 stranded
     assert np.asarray(defrag.triggered(three, CAPACITY, 4.0, few)).tolist() == [True, False, False]
+    below = [
+        defrag.triggered(jnp.array([[5.0, 2.0]]), CAPACITY, 4.0, defrag.DefragSettings(theta)) for theta in (0.3, 0.4)
+    ]
+    assert [on.tolist() for on in below] == [[False], [True]]  # 5 free, 1 of them stranded: a third of 12 is left
+    half = [
+        defrag.triggered(jnp.array([[3.0, 0.0]]), 8.0, 4.0, defrag.DefragSettings(theta)).tolist()
+        for theta in (0.5, 0.51)
+    ]
+    assert half == [[False], [True]]  # 5 of 8 free and 1 stranded: exactly a half is not below it
     every, two = (defrag.optimum(apart, CAPACITY, 4.0, count).value for count in (None, 2.0))
     assert [(x["fit_count"], x["moved_blocks"]) for x in (every, two)] == [(3.0, 4.0), (2.0, 0.0)]
     full = np.full((2, 2), 20.0)

@@ -169,4 +169,4 @@ def _draw(answer: Any, out: Path | None) -> None:
         drawn = html.drawn(answer, split_figures.DRAWINGS)
         write_text(out, html.report("Prefill/decode split", _notes(answer), drawn, _tables(answer)))
     else:
-        style.save(split_figures.figure(answer), out, dpi=130)
+        style.save(split_figures.figure(answer), out)

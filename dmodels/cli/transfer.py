@@ -108,4 +108,4 @@ def _draw(answer: Any, asked: Any, out: Path | None) -> None:
     ratio = rates[tiers[-2]] / rates[tiers[-1]] if len(tiers) > 1 and rates[tiers[-1]] > 0 else 1.0
     noise = asked.telemetry.std, asked.telemetry.correlation_time
     sheet = transfer_figures.overview(answer.share, answer.policies, answer.upgrades, ratio, *noise)
-    style.save(sheet, out, dpi=130)
+    style.save(sheet, out)

@@ -128,6 +128,33 @@ def test_an_option_ends_where_it_means_nothing(command, option):
         assert "\n" not in said and not re.search(r"(: |^)[A-Z][a-z]+ (should|must|has|error)", said), said
 
 
+#: Options that mean something only beside another.
+BESIDE = {"--isl": {"--osl": "9"}, "--osl": {"--isl": "9"}}
+#: Of which there may be no end, or which are held against what a trace needs.
+ENDLESS = {"--max-gpus", "--spill", "--thresholds", "--context"}
+UNITS = ("", " s", " req/s", " $/h", " GB/s")
+
+
+@pytest.mark.parametrize("command", sorted(EDGES))
+def test_what_is_no_number_and_what_has_no_end_is_refused_by_whoever_takes_a_number(command):
+    question, taken = import_module(f"dmodels.cli.{command}").command.question, 0
+
+    def accepts(name, value):
+        try:
+            asked(command, BESIDE.get(name, {}) | {name: value})
+        except InputError:
+            return False
+        return True
+
+    names = [leaf.names[0] if leaf.names else ".".join(leaf.path) for leaf in flags(question)]
+    for name in set(names) - ENDLESS - NEEDED.get(command, {}).keys():
+        units = [unit for unit in UNITS if accepts(name, f"1{unit}") and not accepts(name, f"x{unit}")]
+        taken += bool(units)
+        wrong = [(name, f"{number}{unit}") for unit in units for number in ("nan", "inf", "-inf")]
+        assert [one for one in wrong if accepts(*one)] == []
+    assert taken >= {"watch": 2, "poa": 4, "predict": 3, "fit": 2}.get(command, 6)
+
+
 #: Flags of `simulate` that go together, and that do not.
 TOGETHER = [
     *({"--policy": name} for name in ROUTERS),

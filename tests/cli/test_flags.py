@@ -68,6 +68,12 @@ FILES = {
 }
 
 
+def test_a_command_that_serves_has_no_answer_to_print(capsys):
+    assert main(["explore", "plan.toml", "--json"]) == 2 and main(["explore", "plan.toml", "--show-python"]) == 2
+    said = capsys.readouterr().err
+    assert "--json" in said and "--show-python" in said
+
+
 def pool(k: int, instances: int, slots: int, **more) -> dict:
     law = {"instances": instances, "slots": slots, "law.base_s": 9e-3, "law.per_sequence_s": 5e-4}
     return {f"pools[{k}].{name}": value for name, value in (law | more).items()}

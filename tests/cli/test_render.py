@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dmodels.cli.render import fitted, say
+from dmodels.cli.render import fitted, say, show
 
 WIDE = (
     "Pools",
@@ -72,6 +72,16 @@ def test_a_short_table_of_sentences_is_broken_between_words_and_not_turned():
     ]
     text = shown(("Memory", ["", "GiB", "how sure"], rows), 80)
     assert text.count("GiB") == 1 and text.count("known,") == 6 and max(map(len, text.splitlines())) <= 80
+
+
+def test_in_a_file_a_table_is_at_most_two_hundred_characters_wide(capsys):
+    """It is turned a column later than that."""
+    lines = []
+    for columns in (9, 10):  # of 19 characters and two between them
+        show([("Wide", [f"{'h' * 17}{k:02}" for k in range(columns)], [list(range(columns))])])
+        lines.append([line for line in capsys.readouterr().out.splitlines() if "h00" in line])
+    assert ["h08" in line for line in lines[0]] == [True] and len(lines[0][0]) > 160
+    assert ["h09" in line for line in lines[1]] == [False]
 
 
 def test_sentences_end_their_lines_between_words_on_a_terminal_alone(monkeypatch, capsys):

@@ -158,6 +158,41 @@ def test_a_terminal_hears_of_the_program_while_the_study_is_imported(monkeypatch
     assert heard[0]
 
 
+#: Of each table a row whose numbers all differ, and what must stand under which head.
+SHOWN = {
+    "SHARE": (
+        {"context_tokens": 4096, "tier": 2, "prefill_s": 0.5, "transfer_s": 0.25, "share_frac": 0.3}
+        | {"pipelined_share_frac": 0.125},
+        {"context": 4096, "tier": 2, "prefill s": 0.5, "transfer s": 0.25, "share %": 30, "layer by layer %": 12.5},
+    ),
+    "POLICIES": (
+        {"policy": "LOAD", "served_frac": 0.9, "slo_frac": 0.8, "ttft_mean_s": 1.5, "ttft_se_s": 0.1}
+        | {"ttft_p99_s": 4.0, "transfer_mean_s": 0.3, "tbt_mean_s": 0.02, "tier_2_frac": 0.4, "tier_3_frac": 0.6}
+        | {"ttft_vs_first_frac": 0.07, "ttft_vs_first_se_frac": 0.03},
+        {"policy": "LOAD", "served %": 90, "SLO %": 80, "TTFT s": 1.5, "TTFT +- s": 0.1, "P99 s": 4.0}
+        | {"transfer s": 0.3, "TBT ms": 20, "tier 2 %": 40, "tier 3 %": 60, "saved %": 7, "saved +- %": 3},
+    ),
+    "UPGRADES": (
+        {"upgrade": "as it is", "served_frac": 0.9, "ttft_mean_s": 1.5, "transfer_mean_s": 0.3}
+        | {"ttft_saved_frac": 0.2},
+        {"change": "as it is", "served %": 90, "TTFT s": 1.5, "transfer s": 0.3, "TTFT saved %": 20},
+    ),
+    "STALENESS": (
+        {"fast_tier": 2, "slow_tier": 3, "far_hit_frac": 0.5, "bandwidth_tolerance": 0.25, "cost_tolerance": 0.125}
+        | {"regret_at_twice_s": 0.4, "refresh_s": 7.0},
+        {"tiers": "2 or 3", "hit on the slower": 0.5, "order of bandwidths": 0.25, "order of costs": 0.125}
+        | {"regret at twice s": 0.4, "refresh s": 7.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_number_stands_under_its_own_head(name):
+    row, wanted = SHOWN[name]
+    _, head, (cells,) = transfer.table("", [SimpleNamespace(**row)], getattr(transfer, name))
+    assert dict(zip(head, cells, strict=True)) == pytest.approx(wanted)
+
+
 @pytest.mark.parametrize(
     ("tiers", "ratio"), [((2, 3), 5.0), ((3, 1, 1, 3), 20.0), ((3,), 1.0), ((0, 2), 9.0), ((2, 4), 1.0)]
 )

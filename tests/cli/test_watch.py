@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace as Record
 
 from dmodels.cli import main
 from dmodels.cli.watch import _tables
 from dmodels.formats.telemetry.observe import Histogram
+from dmodels.studies.watch import watch
 
 
 def seen(**more):
@@ -26,6 +28,7 @@ def test_a_scrape_as_json_says_which_and_what_was_in_it(capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["inputs"]["files"] == [scrape] and document["inputs"]["rate"] == 5.0
     assert document["inputs"]["from_deployment"] == []
+    assert document["inputs"]["hours"] == signature(watch).parameters["hours"].default  # as without a command line
 
 
 def test_demand_is_what_was_seen():

@@ -82,9 +82,9 @@ def test_a_planner_sees_the_last_rate_times_its_forecast():
 
 @pytest.mark.parametrize("reserve, full", [(0.0, False), (0.2e9, False), (0.3e9, True), (0.45e9, True)])
 def test_a_burst_overfills_an_instance_with_what_is_kept_free(reserve, full):
-    """Two requests of 1 GB for 2.25 GB; each alone fits."""
-    one = Oracle(np.array([[1]]), np.array([4e11, 6e9]), np.zeros(2), np.zeros(2))
-    room = DecodePool(np.full(1, 2.25e9), np.zeros(1), np.zeros(1))
+    """Two requests of 1 GB for 2.25 GB; each alone fits. Another instance is as good as full, and gets none."""
+    one = Oracle(np.array([[1, 1]]), np.array([4e11, 6e9]), np.zeros(2), np.zeros(2))
+    room = DecodePool(np.array([2.25e9, 0.1e9]), np.zeros(2), np.zeros(2))
     told = joint_assignment(one, 0, np.full(2, 1e9), 0.0, room, reserve_bytes=reserve)
     assert bool(told.flags & Flag.OVERLOAD) == full and told.value.index.tolist() == [0, 0]
     assert told.value.tier_counts.tolist() == [0.0, 2.0]
@@ -100,7 +100,8 @@ def test_forecasts_of_congestion_begin_with_the_first_reading():
 
 def test_limits_of_thresholds_and_pools():
     """What is accepted at its very ends, and refused just beyond."""
-    tb.threshold_settings(5.0, 5.0), tb.pools([8192.0, 65536.0], [8192, 65536], 0.0)
+    tb.threshold_settings(5.0, 5.0), tb.pools([8192.0, 65536.0], [8192, 65536], 0.0), tb.pools([5.0, 5.0], [5, 20])
+    TokenBudgetRouter(tb.pools([5.0], [5.0, 20.0]), adaptive=[tb.threshold_settings(5.0, 5.0)])
     for wrong in ((0.0, 5.0), (6.0, 5.0), (1.0, 5.0, 0.0), (1.0, 5.0, 1.0), (1.0, 5.0, 0.1, 1.0), (1.0, 5.0, 0.1, 0.0)):
         with pytest.raises(InputError, match="target_frac"):
             tb.threshold_settings(*wrong)
@@ -137,6 +138,7 @@ def test_the_live_router_counts_as_it_is_told_and_spills_to_the_least_loaded_for
     ):
         assert router.route("a", 90.0, 10, queued).pool == pool
     assert router.route("a", 150.0, 10, [0, 9, 0]).pool == 2 and router.route("a", 250.0, 10, [0, 0, 99]).pool == 2
+    assert router.route("a", 0.0, 10).total_tokens == 10  # of an empty prompt: what may be written
     big = router.route("a", 900.0, 10)
     assert (big.pool, big.total_tokens, big.fits) == (2, 910, False)
     assert router.route("a", math.inf, 10).fits is False

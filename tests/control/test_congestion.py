@@ -12,6 +12,11 @@ def test_a_smoothed_level_is_forecast_at_every_horizon():
     assert [float(congestion.smoothing_forecast(state, h)) for h in (0.0, 1.0, 9.0)] == [0.3] * 3
 
 
+def test_unless_told_otherwise_three_tenths_of_news_are_taken_over_and_a_twentieth_where_a_law_is_fitted():
+    assert float(congestion.smoothing_update(congestion.smoothing_init(0.0), 1.0).level) == pytest.approx(0.3)
+    assert float(congestion.ar1_update(congestion.ar1_init(0.0), 1.0).mean) == pytest.approx(0.05)
+
+
 def test_an_autoregression_halves_its_distance_to_the_mean_every_step():
     state = congestion.Autoregression(last=0.6, mean=0.2, power=1.0, product=0.5)
     assert [float(congestion.ar1_forecast(state, h)) for h in (0.0, 1.0, 2.0)] == pytest.approx([0.6, 0.4, 0.3])

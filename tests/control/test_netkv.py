@@ -13,6 +13,7 @@ from dmodels.control.netkv import (
     POLICIES,
     Choice,
     DecodePool,
+    NetKVRouter,
     Oracle,
     choose,
     costs,
@@ -134,10 +135,18 @@ def test_the_ladder_uses_one_more_signal_at_each_rung():
 
 
 @pytest.mark.parametrize("tier", [-1, 4])
-def test_a_tier_that_does_not_exist_is_refused_by_its_number(tier):
+def test_a_tier_or_a_source_that_does_not_exist_is_refused_by_its_number(tier):
     pool = DecodePool(np.full(3, 1e12), np.zeros(3), np.zeros(3))
+    tiers = np.array([[2, tier, 3]])
+    bad = Oracle(tiers, RATES, np.zeros(4), np.zeros(4))
     with pytest.raises(InputError, match=f"^tier_map: tier {tier}; accepted: 0..3$"):
-        choose(RoutingPolicy.LOAD, Oracle(np.array([[2, tier, 3]]), RATES, np.zeros(4), np.zeros(4)), 0, 1e9, 0.0, pool)
+        choose(RoutingPolicy.LOAD, bad, 0, 1e9, 0.0, pool)
+    with pytest.raises(InputError, match=f"^tier_map: tier {tier}; accepted: 0..3$"):
+        NetKVRouter(tiers, RATES)
+    assert [f"tier_map holds tier {tier}; accepted: 0..3"] == oracle_problems(bad)
+    four = Oracle(np.full((4, 3), 2), RATES, np.zeros(4), np.zeros(4))
+    with pytest.raises(InputError, match=f"^source: instance {tier}; accepted: 0..3$"):
+        choose(RoutingPolicy.LOAD, four, [2, tier, 3], 1e9 * np.ones(3), 0.0, pool)
 
 
 def test_freeness_goes_by_free_memory_per_request():
@@ -289,6 +298,14 @@ def test_what_a_rejection_says():
     assert flags([10.0], [0.0, 0.5], (4.0, 5.0), **dead) == [DEAD]  # 5 bytes fit 5
     assert flags([10.1], [0.0, 0.5], (4.0, 5.0), **dead) == [NO_FIT] == flags([10.0], [0.0, 0.5], (5.0, 4.0), **dead)
     assert flags([10.0, 20.0], [0.0, 0.5], (4.0, 5.0)) == [0, NO_FIT]
+    kept = [
+        choose(RoutingPolicy.LOAD, oracle(0, 1), 0, [3.0], 0.0, pool(4.0, 5.0), reserve_bytes=reserve).flags.tolist()
+        for reserve in (2.0, 2.1)
+    ]
+    assert kept == [[0], [NO_FIT]]  # what is kept free counts
+    dead_and_alive = Oracle(np.array([[0], [1]]), np.array([0.0, 1.0]), np.zeros(2), np.zeros(2))
+    burst, after, _ = dispatch(RoutingPolicy.NETKV_FULL, dead_and_alive, [0, 1, 0, 1], [9.0] * 4, 0.0, pool(20.0))
+    assert (burst.flags.tolist(), after.free_bytes.tolist()) == ([DEAD, 0, DEAD, 0], [2.0])  # room when it was asked
 
 
 def test_each_of_many_pools_answers_for_itself():

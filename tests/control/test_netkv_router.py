@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -155,3 +157,14 @@ def test_who_is_unknown_may_be_idle_and_is_tried_against_who_is_not(running, fir
         live.observe(0, 1e12, 0.0, running)
         chosen.add(live.route(0, 1e9))
     assert chosen == first
+
+
+def test_a_long_queue_read_just_in_time_is_known_to_be_long():
+    """The near instance is full, the far one idle; a moment later nobody knows, and the near one is drawn by some."""
+    chosen = {50.0: set(), 50.1: set()}
+    for now_s, seed in product(chosen, range(8)):
+        live = NetKVRouter([[1, 2]], RATES, seed=seed, max_age_s=10.0)
+        live.observe_network(np.zeros(4), now_s=40.0)
+        live.observe([0, 1], 1e12, [50.0, 0.0], [64.0, 0.0], now_s=40.0)
+        chosen[now_s].add(live.route(0, 1e8, now_s=now_s))
+    assert chosen == {50.0: {1}, 50.1: {0, 1}}

@@ -61,9 +61,31 @@ def test_optimum_is_the_best_of_all_placements(rows, k):
 ONE, APPLY = jax.jit(defrag.best_move), jax.jit(defrag.apply)
 
 
-@given(rows=sequences, k=st.integers(1, 11), allowed=st.integers(0, 7))
-def test_a_move_is_the_best_of_all(rows, k, allowed):
-    """Most requests more; without any, the larger remainder of the two workers; then the smallest sequence."""
+@pytest.mark.parametrize(("unit", "double"), [(1.0, True), (2.0**20, False)])
+def test_a_move_is_the_best_of_all(unit, double):
+    """Most requests more; without any, the larger remainder of the two workers; then the smallest sequence.
+
+    However many blocks there are, and in a number of half the digits.
+    """
+    rng, tight = np.random.default_rng(1), 0
+    for _ in range(400):
+        rows, k, allowed = rng.integers(0, 7, (3, 2)).tolist(), int(rng.integers(1, 12)), int(rng.integers(0, 8))
+        merits = merits_of(rows, k, allowed)
+        sources = np.array([allowed >> w & 1 for w in range(3)], float)
+        with jax.enable_x64(double):
+            found = ONE(unit * padded(rows), np.full(3, unit * CAPACITY), unit * k, sources)
+        move = (int(found.worker), int(found.slot), int(found.to))
+        if not merits:
+            assert move == (-1, -1, -1) and float(found.blocks) == 0.0 == float(found.gain_count)
+            continue
+        assert merits[move] == max(merits.values())
+        assert (float(found.gain_count), -float(found.blocks)) == (merits[move][0], unit * merits[move][2])
+        tight += max(merits.values())[0] == 0 and len(set(merits.values())) > 1
+    assert tight > 20  # where it is for the remainder to decide
+
+
+def merits_of(rows, k, allowed):
+    """(requests more, remainder, blocks spared) of every useful move, by (from, slot, to)."""
     free = [int(CAPACITY) - sum(row) for row in rows]
     merits = {}
     for w, slot, t in itertools.product(range(3), range(2), range(3)):
@@ -74,14 +96,7 @@ def test_a_move_is_the_best_of_all(rows, k, allowed):
         more = max((free[w] + size) % k, (free[t] - size) % k) - max(free[w] % k, free[t] % k)
         if gain > 0 or (gain == 0 and more > 0):
             merits[w, slot, t] = (gain, 0 if gain else more, -size)
-    sources = jnp.asarray([float(allowed >> w & 1) for w in range(3)])
-    found = ONE(jnp.asarray(padded(rows)), jnp.full(3, CAPACITY), float(k), sources)
-    move = (int(found.worker), int(found.slot), int(found.to))
-    if not merits:
-        assert move == (-1, -1, -1) and float(found.blocks) == 0.0 == float(found.gain_count)
-        return
-    assert merits[move] == max(merits.values())
-    assert (float(found.gain_count), -float(found.blocks)) == (merits[move][0], merits[move][2])
+    return merits
 
 
 def test_greedy_finds_most_of_what_there_is_to_win():
@@ -123,6 +138,15 @@ def test_trigger_and_wanted():
     few = defrag.DefragSettings(theta_frag=0.9, stranded_frac=0.2)  # from 2.4 of 12 blocks on
     three = jnp.asarray(padded([[6, 3], [6, 4], [6, 5]]))  # 3, 2 and 1 stranded
     assert np.asarray(defrag.triggered(three, CAPACITY, 4.0, few)).tolist() == [True, False, False]
+    below = [
+        defrag.triggered(jnp.array([[5.0, 2.0]]), CAPACITY, 4.0, defrag.DefragSettings(theta)) for theta in (0.3, 0.4)
+    ]
+    assert [on.tolist() for on in below] == [[False], [True]]  # 5 free, 1 of them stranded: a third of 12 is left
+    half = [
+        defrag.triggered(jnp.array([[3.0, 0.0]]), 8.0, 4.0, defrag.DefragSettings(theta)).tolist()
+        for theta in (0.5, 0.51)
+    ]
+    assert half == [[False], [True]]  # 5 of 8 free and 1 stranded: exactly a half is not below it
     every, two = (defrag.optimum(apart, CAPACITY, 4.0, count).value for count in (None, 2.0))
     assert [(x["fit_count"], x["moved_blocks"]) for x in (every, two)] == [(3.0, 4.0), (2.0, 0.0)]
     full = np.full((2, 2), 20.0)

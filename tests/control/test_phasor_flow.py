@@ -194,6 +194,14 @@ def test_exactly_at_the_least_freeness_a_worker_moves():
         assert int(flow.transfer(flow.init(gives, gains), y, 0.0, RULE)[1]) == -1
 
 
+def test_a_move_is_made_that_lowers_the_larger_utilisation_by_exactly_the_margin():
+    """3 workers' load on 3 is 1 each, on 4 a quarter less; the other pool is idle and gives one."""
+    for margin, moves in ((0.25, 1), (0.26, 0)):
+        params = flow.settings(0.5, margin, 3.0)
+        assert int(flow.descend(flow.init(3.0, 4.0), 0.0, 1.0, params)[1]) == moves
+        assert int(flow.descend(flow.init(4.0, 3.0), 1.0, 0.0, params)[1]) == -moves
+
+
 def test_pools_of_a_batch_begin_with_nothing_changed():
     state = flow.init(np.array([2.0, 3.0]), 4.0)
     assert [np.asarray(leaf).tolist() for leaf in state] == [[2.0, 3.0], [4.0, 4.0]] + [[0.0, 0.0]] * 3

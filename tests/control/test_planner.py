@@ -236,6 +236,9 @@ def test_the_anarchy_driven_planner_goes_all_the_way_or_nowhere():
     assert [float(push(at, 8.0, here)) for at in (1.0, 3.0, 5.0)] == [2.0, 0.0, -2.0]
     rare = anarchy_driven(lambda p, total, rate: 1e-3 * (10.0 + abs(p - 3.0)), lambda total, rate: 3.0, threshold=1.15)
     assert [float(rare(at, 8.0, here)) for at in (1.0, 2.0, 5.0)] == [2.0, 0.0, -2.0]  # 20 % more of one in a hundred
+    for price, moves in ((1.04, 0.0), (1.06, 2.0)):  # unless told otherwise, a twentieth too much is too much
+        dear = anarchy_driven(lambda p, total, rate, x=price: jnp.where(p == 3.0, 1.0, x), lambda total, rate: 3.0)
+        assert float(dear(1.0, 8.0, here)) == moves
     for least, moves in ((1e-5, 2.0), (1e-7, 0.0)):  # twice as dear; of less than one in a million nobody can tell
         twice = anarchy_driven(
             lambda p, total, rate, x=least: x * jnp.where(p == 3.0, 1.0, 2.0), lambda total, rate: 3.0, 1.5

@@ -128,9 +128,20 @@ def test_alarm_slack_is_where_the_curvature_reaches_theta():
     assert float(jax.grad(jax.grad(latency))(10.0 - slack)) == pytest.approx(5.0)
 
 
-def test_wrong_settings_are_named():
-    with pytest.raises(InputError, match="theta1"):
-        regime.detector(0.1, 5.0, 2.0)
+def test_settings_end_where_they_mean_nothing():
+    """Each at the last value that is accepted, and the first that is not."""
+    regime.detector(0.1, 5.0, 5.1, 0.0, 1.0, 1), regime.detector(0.1, 1e-9, 1.0, 0.999, 1e-9, 1)
+    fine = {"theta1": 5.0, "theta2": 36.0, "margin_frac": 0.2, "alpha": 0.3, "samples": 3}
+    for name, values in {
+        "theta1": (0.0, 36.0, math.nan),
+        "theta2": (5.0, 2.0),
+        "margin_frac": (-0.01, 1.0),
+        "alpha": (0.0, 1.01),
+        "samples": (0,),
+    }.items():
+        for value in values:
+            with pytest.raises(InputError, match=rf"{name.removesuffix('_frac')} {value}"):
+                regime.detector(0.1, **fine | {name: value})
 
 
 def test_a_step_that_ends_on_the_threshold_is_never_seen():

@@ -217,11 +217,25 @@ def test_nine_hits_make_up_for_one_miss_in_ten():
 
 
 def test_a_response_of_no_bytes_or_endless_ones_teaches_nothing():
-    rule = token_budget.settings()
+    """Nor does one of no tokens; neither a live router."""
+    rule, live = token_budget.settings(), TokenBudgetRouter(TWO)
     start = token_budget.init(1, rule)
-    for size in (0.0, math.inf):
+    for size in (0.0, -1.0, math.inf, math.nan):
         after = token_budget.update(start, 0, size, 10.0, rule)
         assert [np.asarray(a).tolist() for a in after] == [np.asarray(b).tolist() for b in start]
+        live.on_response("a", size, 10.0), live.on_response("a", 10.0, size)
+    assert live.categories == {}
+
+
+def test_who_remembers_nothing_goes_by_the_last_response_alone():
+    """Without a decay nothing spreads, so that no padding is left; by the functions and by the live router."""
+    rule = tb.settings(beta=0.0, sigmas=3.0)
+    live, state = TokenBudgetRouter(TWO, rule), tb.init(1, rule)
+    for tokens, total in ((100.0, 4.0), (50.0, 2.0)):
+        live.on_response("a", 300.0, tokens)
+        state = tb.update(state, jnp.int32(0), 300.0, tokens, rule)
+        assert live.route("a", 12.0, 0).total_tokens == total
+        assert 12.0 / float(tb.conservative_ratio(state, rule)[0]) == pytest.approx(total, rel=1e-12)
 
 
 def test_a_ratio_on_the_quantile_raises_it():

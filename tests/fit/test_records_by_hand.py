@@ -277,7 +277,11 @@ def test_blocks_of_attention_are_those_of_the_models_configs():
     small, large = block("deepseek-v4-flash"), block("deepseek-v4-pro")
     assert small.latent == large.latent == (512, 448) and small.expanded == large.expanded == (512, 512)
     assert small.index_dim == large.index_dim == 8192
-    assert block("minimax-m3-preview").index_dim == 512.0
+    grouped = block("minimax-m3-preview")  # keys and values of 1,024 columns, of which a token leaves the whole
+    assert (grouped.index_dim, grouped.top_k, grouped.entries) == (512.0, 2048.0, 1024.0)
+    assert grouped.expanded == grouped.latent == (128.0, 128.0)  # queries against what is cached, as it is
+    assert grouped.token_weights == 6144 * grouped.entries  # hidden columns for each column that is made of them
+    assert grouped.head_weights == 6144 * sum(grouped.expanded)
 
 
 def test_formats_that_no_checkpoint_has_are_refused():

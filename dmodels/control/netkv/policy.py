@@ -17,7 +17,7 @@ from dmodels.models.latency import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 from dmodels.models.transfer import PostPrefill, effective_bandwidth_bytes_per_s, post_prefill_latency
 
 from . import kernels
-from .records import Choice, DecodePool, Oracle, Requests, Scoring, TransferIntent
+from .records import Choice, DecodePool, Oracle, Requests, Scoring, TransferIntent, stray
 
 #: What `choose` and `dispatch` can do. The last four form the paper's ablation ladder.
 POLICIES = (
@@ -40,8 +40,7 @@ def oracle_problems(oracle: Oracle) -> list[str]:
     if oracle.tier_map.size == 0:
         found.append(f"tier_map is {oracle.tier_map.shape}; there is no pair of a prefill and a decode instance")
     if used.size and (used.min() < 0 or used.max() >= tiers):
-        odd = used.max() if used.max() >= tiers else used.min()
-        found.append(f"tier_map holds tier {odd}; accepted: 0..{tiers - 1}")
+        found.append(f"tier_map holds tier {stray(used, tiers)}; accepted: 0..{tiers - 1}")
         used = used[(used >= 0) & (used < tiers)]
     for t in used:
         rate, late, c = (float(column[t]) for column in oracle[1:])
@@ -139,9 +138,12 @@ def dispatch(
     rows, near, counters, used = rows_used(oracle, requests, in_flight)
     pools = pool_of(pool, near.tier_map.shape[1], 1)
     index, cost = np.empty(len(rows.kv_bytes), np.int64), np.empty(len(rows.kv_bytes))
+    free = pools.free_bytes.copy()
     kernels.dispatch_many(scoring, near, rows, pools, counters, index=index, cost=cost)
-    flags = _flags(scoring, near, rows, pools.free_bytes, index)
     hit = np.broadcast_to(rows.hit_frac, (len(index), near.tier_map.shape[1]))
+    taken = np.where(np.arange(hit.shape[1]) == index[:, None], rows.kv_bytes[:, None] * (1.0 - hit), 0.0)
+    free = np.subtract.accumulate(np.concatenate([free, taken[:-1]]))  # as each request found it
+    flags = _flags(scoring, near, rows, free, index)
     intents = [
         TransferIntent(int(p), int(j), float(kv * (1.0 - hit[r, j])))
         for r, (p, j, kv) in enumerate(zip(requests.source, index, rows.kv_bytes, strict=True))
@@ -176,7 +178,7 @@ def requests_of(oracle: Oracle, source: Any, kv_bytes: Any, hit_frac: Any) -> Re
     kv = np.atleast_1d(np.ascontiguousarray(kv_bytes, np.float64))
     source = np.ascontiguousarray(np.broadcast_to(source, kv.shape), np.int64)
     if source.min(initial=0) < 0 or source.max(initial=0) >= shape[0]:
-        raise InputError(f"source: instance {source.max()}; accepted: 0..{shape[0] - 1}")
+        raise InputError(f"source: instance {stray(source, shape[0])}; accepted: 0..{shape[0] - 1}")
     hits = _rows(hit_frac, shape[1], "hit_frac")
     if len(hits) not in (1, len(kv)):
         raise InputError(f"hit_frac: {len(hits)} rows; accepted: 1 or one per request ({len(kv)})")
@@ -189,8 +191,7 @@ def rows_used(oracle: Oracle, requests: Requests, in_flight: Any) -> tuple[Reque
     near = np.ascontiguousarray(np.asarray(oracle.tier_map)[used], np.int64)
     bandwidth, latency, congestion = (np.ascontiguousarray(np.atleast_1d(x), np.float64) for x in oracle[1:])
     if near.min(initial=0) < 0 or near.max(initial=0) >= len(bandwidth):
-        other = near.max() if near.min() >= 0 else near.min()
-        raise InputError(f"tier_map: tier {other}; accepted: 0..{len(bandwidth) - 1}")
+        raise InputError(f"tier_map: tier {stray(near, len(bandwidth))}; accepted: 0..{len(bandwidth) - 1}")
     shape = (len(oracle.tier_map), len(bandwidth))
     if in_flight is not None and np.shape(in_flight) != shape:
         raise InputError(f"in_flight: shape {np.shape(in_flight)}; accepted: {shape}")

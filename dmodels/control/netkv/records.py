@@ -9,6 +9,11 @@ import numpy as np
 from dmodels.models.latency import MAX_IN_FLIGHT, NETKV_CURVE, BatchingCurve
 
 
+def stray(index: np.ndarray, count: int) -> int:
+    """The first of `index` that is not one of 0..count-1."""
+    return int(index[(index < 0) | (index >= count)][0])
+
+
 class Oracle(NamedTuple):
     """What the operator tells the scheduler every refresh: three static maps and a dynamic one.
 

@@ -31,6 +31,7 @@ from .live_kernels import (
     decide,
     note_serve,
 )
+from .records import stray
 
 
 class NetKVRouter:
@@ -64,7 +65,7 @@ class NetKVRouter:
         if self._tier.ndim != 2 or self._tier.size == 0:
             raise InputError(f"tier_map: shape {self._tier.shape}; accepted: (prefill, decode), at least one of each")
         if self._tier.min() < 0 or self._tier.max() >= count:
-            raise InputError(f"tier_map: tier {self._tier.max()}; accepted: 0..{count - 1}")
+            raise InputError(f"tier_map: tier {stray(self._tier, count)}; accepted: 0..{count - 1}")
         self._rules = np.array([*curve, reserve_bytes, max_in_flight, max_age_s], np.float64)
         self._tiers = np.full((6, count), nan)
         self._tiers[BANDWIDTH], self._tiers[LATENCY] = tier_bandwidth_bytes_per_s, tier_latency_s

@@ -70,11 +70,12 @@ def best_move(blocks: Real, capacity_blocks: Real, request_blocks: Real, sources
     before = jnp.maximum(stranded_blocks(here, k), stranded_blocks(there, k))
     after = jnp.maximum(stranded_blocks(here + size, k), stranded_blocks(there - size, k))
     useful = allowed & ((gain > 0) | ((gain == 0) & (after > before)))
-    # more requests first, then a larger remainder for moves without gain, then fewer blocks
-    total = jnp.sum(jnp.asarray(capacity_blocks, float)) + 1.0
-    worth = gain * total**2 + jnp.where(gain == 0, after - before, 0.0) * total - size
-    index = jnp.argmax(jnp.where(useful, worth, -jnp.inf))
     found = jnp.any(useful)
+    # more requests first, then a larger remainder for moves without gain, then fewer blocks: one after the other, since
+    # in a weighted sum the rounding of a large fleet's numbers would hide the last
+    for merit in (gain, jnp.where(gain == 0, after - before, 0.0), -size):
+        useful = useful & (merit == jnp.max(jnp.where(useful, merit, -jnp.inf)))
+    index = jnp.argmax(useful)
     worker, slot, to = jnp.unravel_index(index, useful.shape)
     whole: Callable[[Real], Real] = lambda x: jnp.where(found, x, -1).astype(jnp.int32)
     moved = jnp.where(found, blocks[worker, slot], 0.0)

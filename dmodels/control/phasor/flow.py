@@ -85,7 +85,7 @@ def transfer(state: Roles, phi_prefill: Real, phi_decode: Real, params: FlowSett
     to_p &= phi_decode >= y_crit(state.prefill, state.decode, params.theta)
     to_d = ready & (phi_decode < params.theta * phi_prefill) & (state.prefill >= 2)
     to_d &= phi_prefill >= y_crit(state.decode, state.prefill, params.theta)
-    return _turned(state, to_p, to_d & ~to_p, params)
+    return _turned(state, to_p, to_d, params)
 
 
 def descend(state: Roles, phi_prefill: Real, phi_decode: Real, params: FlowSettings) -> tuple[Roles, Real]:
@@ -101,7 +101,7 @@ def descend(state: Roles, phi_prefill: Real, phi_decode: Real, params: FlowSetti
     worst = lambda p, d: jnp.maximum(load_p / jnp.maximum(p, 1.0), load_d / jnp.maximum(d, 1.0))
     to_p = ready & (state.decode >= 2) & (worst(state.prefill + 1.0, state.decode - 1.0) <= goal) & (goal > 0)
     to_d = ready & (state.prefill >= 2) & (worst(state.prefill - 1.0, state.decode + 1.0) <= goal) & (goal > 0)
-    return _turned(state, to_p, to_d & ~to_p, params)
+    return _turned(state, to_p, to_d, params)
 
 
 def without(phi: Real, workers: Real) -> Real:
@@ -140,6 +140,7 @@ def balanced_prefill(workers: Real, prefill_load: Real, decode_load: Real) -> Re
 
 
 def _turned(state: Roles, to_p: Real, to_d: Real, params: FlowSettings) -> tuple[Roles, Real]:
+    """One worker turned: no rule asks for both at once."""
     step = jnp.where(to_p, 1.0, jnp.where(to_d, -1.0, 0.0))
     return _moved(state, step, -step, params), step.astype(jnp.int32)
 

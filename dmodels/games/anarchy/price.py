@@ -177,7 +177,7 @@ def _theorem(a: RoutingArrays) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         rises = np.diff(a.f, axis=-1)
         straight = (np.abs(np.diff(rises, axis=-1)) <= 1e-12 * np.abs(a.f[..., 2:])).all((-2, -1))
-    affine = straight & np.isfinite(a.f).all((-2, -1)) & (rises >= 0).all((-2, -1)) & (a.f[..., 0] >= 0).all(-1)
+    affine = straight & np.isfinite(a.f).all((-2, -1)) & (rises >= 0).all((-2, -1))
     if a.f.shape[-1] > 1:  # a line with a negative intercept is not an affine latency
         affine &= (2.0 * a.f[..., 0] - a.f[..., 1] >= -1e-12 * a.f[..., 1]).all(-1)
     limit = np.broadcast_to(np.where(affine, AFFINE_ATOMIC, np.inf), a.size)

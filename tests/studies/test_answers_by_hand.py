@@ -129,8 +129,14 @@ def test_what_breaks_first_with_one_instance_less():
     assert search._binding(some, 0, 2) == "TPOT" and search._binding(some, 1, 2) == "throughput"
     fine = sized([[0, 0], [0, 0]], [[0.5], [0.5]], [[0.1], [0.1]], [[1], [1]])
     assert search._binding(fine, 0, 2) == "a headroom of 20%"
-    fine.priced.question.margins = Margins()
-    assert search._binding(fine, 0, 2) == "nothing"
+    for margins, words in (
+        (Margins(), "nothing"),
+        (Margins(spare_count=1), "1 spare instance per pool"),
+        (Margins(0.5, 2), "a headroom of 50% and 2 spare instances per pool"),
+        (Margins(0.25, 3, 0.9), "a headroom of 25%, 3 spare instances per pool and a confidence of 0.9"),
+    ):
+        fine.priced.question.margins = margins
+        assert search._binding(fine, 0, 2) == words
 
 
 def test_room_to_grow_and_to_lose_an_instance(monkeypatch):

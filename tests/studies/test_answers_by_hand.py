@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -267,6 +268,27 @@ def test_closed_forms_that_are_off_are_named_by_their_worst():
     assert reach._apart(form, {"TTFT": Latency(1.09, 2.0)}, "P99", 0.75) and reach._ms(0.0996) == "99.6"
 
 
+def test_chunks_that_nobody_checked_are_named_with_those_that_were(monkeypatch):
+    for name, made in (("serving_fleet", SimpleNamespace(parts=[])), ("in_turn", False), ("by_forms", [])):
+        monkeypatch.setattr(reach, name, lambda *_, made=made: made)
+    for name in ("_percentiles", "by_recursion"):
+        monkeypatch.setattr(reach, name, lambda *_: [])
+    requests = SimpleNamespace(sampled=lambda count: requests, warm=lambda seconds: None)
+
+    def told(tokens):
+        engine = SimpleNamespace(max_num_batched_tokens=tokens)
+        asked = SimpleNamespace(engine=engine, slo=SLO(1.0), trace=None)
+        fleet = [SimpleNamespace(layout="a", stage="b", e2e_s=1.0, instances=1)]
+        return reach.reach(SimpleNamespace(question=asked, layouts=["a"], stages=["b"]), fleet, requests).outside
+
+    (said,) = told(64.0)
+    low, high = re.fullmatch(r"chunks of 64 tokens, checked from ([\d,]+) to ([\d,]+)", said).groups()
+    low, high = (float(end.replace(",", "")) for end in (low, high))
+    assert 64.0 < low < high and told(low) == told(high) == ()
+    assert told(low - 1.0)[0].startswith(f"chunks of {low - 1:,.0f} tokens")
+    assert told(2.0 * high)[0].startswith(f"chunks of {2 * high:,.0f} tokens")
+
+
 @pytest.mark.parametrize(
     "index, window, instances, why",
     [
@@ -401,6 +423,8 @@ def test_whose_errors_a_layouts_are(monkeypatch):
     assert (said.tpot, said.ttft, said.shared_frac) == ((0.95, 1.1), (0.9, 1.2), 0.1) and asked[1][3] == "effects"
     assert said.provenance == "calibrated on 7 measured points of your own"
     assert told.confidences[layouts[0]].provenance == words["known"]
+    strange = calibrated(ModelId("another", "of its own"), [model], [layouts[4]], gpus, "vllm").confidences[layouts[4]]
+    assert (strange.provenance, strange.shared_frac) == ("calibrated on h100_sxm with other architectures", 0.55)
     with pytest.raises(InputError, match="backend"):
         calibrated(ModelId("llama-3.1-70b", "llama"), [model], layouts[:1], gpus, "tgi")
 

@@ -207,9 +207,10 @@ def test_memory_is_asked_for_by_the_lengths_of_a_stage_alone(role):
     assert weights.sum() == pytest.approx(1.0) and set(inputs) == {160.0} and set(outputs) == {1.0}
 
 
-def test_thresholds_leave_requests_on_both_sides_and_so_do_those_said_to_be_accepted():
-    """Totals are 100.5 to 900; the longest has no weight."""
-    work = SimpleNamespace(total_tokens=np.array([100.5, 300.0, 900.0, 5000.0]), weight_frac=[0.2, 0.5, 0.3, 0.0])
+@pytest.mark.parametrize("first", [100.5, 101.0])
+def test_thresholds_leave_requests_on_both_sides_and_so_do_those_said_to_be_accepted(first):
+    """Totals are `first` to 900; the longest has no weight."""
+    work = SimpleNamespace(total_tokens=np.array([first, 300.0, 900.0, 5000.0]), weight_frac=[0.2, 0.5, 0.3, 0.0])
     ask = lambda *tokens: thresholds(SimpleNamespace(admitted=SimpleNamespace(workload=work), thresholds_tokens=tokens))
     assert ask(100.0, 101.0, 500.0, 899.0, 900.0, 2000.0) == [101.0, 500.0, 899.0] and ask() == []
     with pytest.raises(InputError, match="threshold 2,000 tokens: leaves a pool empty") as no:

@@ -12,7 +12,7 @@ from statistics import NormalDist
 from typing import Any
 
 from tests.audit.cards import gpu_card, model_card, vouched_loads
-from tests.audit.findings import Findings, numbers
+from tests.audit.findings import Findings, last_digit, number, numbers
 from tests.audit.launch_lines import meaning
 
 HOURS_A_YEAR = 8760
@@ -27,6 +27,12 @@ ROLES = {
 #: mem_fraction_static, which its chunks and graphs leave; TensorRT-LLM's fraction is of what the rest leaves.
 ROOMS = {"vllm": (0.87, 0.9), "sglang": (0.6, 0.95), "trtllm": (0.97, 1.0)}
 WHAT_BINDS = {"all service", "throughput", "TTFT", "TPOT", "E2E", "memory", "the margin for other days"}
+#: What is kept in hand, in words -> its input, and what that is where nothing is.
+IN_HAND = {
+    r"a headroom of ([\d,.]+%)": ("headroom_frac", 0.0),
+    r"([\d,]+) spare instances? per pool": ("spare_count", 0),
+    r"a confidence of ([\d.]*\d)": ("confidence", 0.5),
+}
 
 
 def audit_plan(document: dict[str, Any]) -> None:
@@ -45,6 +51,8 @@ def audit_plan(document: dict[str, Any]) -> None:
         borne = [result[name] for name in ("rate_headroom_frac", "keeps_slos_probability")]
         findings.same("what nothing bears", [*borne, result["survives_loss_of_an_instance"]], [0.0, 0.0, False])
     else:
+        for note in result["notes"]:
+            in_hand(note, inputs, findings)
         _choice(best, kinds, inputs, result, findings)
         _margins(best, inputs, result, findings)
         _sensitivity(result, inputs, findings)
@@ -138,8 +146,8 @@ def _pool(pool: dict[str, Any], inputs: dict[str, Any], result: dict[str, Any], 
     limit = inputs["max_num_seqs_count"] * degrees["dp"]
     findings.hold(pool["slots_count"] <= limit, f"{name}: {pool['slots_count']} slots, the engine takes {limit}")
     findings.hold(pool["decode_count"] <= pool["slots_count"], f"{name}: more in flight than slots")
-    known = set(pool["binding"].split(" and ")) <= WHAT_BINDS
-    findings.hold(known or not _plain(inputs), f"{name}: {pool['binding']} binds")
+    findings.hold(_known(pool["binding"], inputs), f"{name}: {pool['binding']} binds")
+    in_hand(pool["binding"], inputs, findings)
     _line(pool, degrees, inputs, findings, name)
     _memory(pool, degrees, inputs, findings, name)
 
@@ -229,6 +237,24 @@ def _little(shown: dict[str, Any], inputs: dict[str, Any], findings: Findings) -
     findings.hold(
         held >= 0.05 * answers * quick, f"{held:.4g} decode, a twentieth of the time is {0.05 * answers * quick:.4g}"
     )
+
+
+def _known(binding: str, inputs: dict[str, Any]) -> bool:
+    """Whether it is among what can bind, where something is kept in hand that, too."""
+    if _plain(inputs):
+        return set(binding.split(" and ")) <= WHAT_BINDS
+    for words in IN_HAND:
+        binding = re.sub(words, "in hand", binding)
+    return set(re.split(r" and | or |, ", binding)) <= WHAT_BINDS | {"in hand", "nothing"}
+
+
+def in_hand(text: str, inputs: dict[str, Any], findings: Findings) -> None:
+    """Words about what is kept in hand tell all that was asked for, and as much of it."""
+    told = {name: found[1] for words, (name, _) in IN_HAND.items() if (found := re.search(words, text))}
+    asked = {name for name, none in IN_HAND.values() if inputs[name] > none}
+    findings.hold(not told or told.keys() == asked, f"{text!r} tells of {sorted(told)}, asked for are {sorted(asked)}")
+    for name, value in told.items():
+        findings.same(f"{name} in {text!r}", number(value), inputs[name], most=last_digit(value))
 
 
 def _bought(shown: dict[str, Any], inputs: dict[str, Any], findings: Findings) -> None:

@@ -42,6 +42,13 @@ def test_power_of_two_waits_between_random_and_shortest_queue():
     assert wait[RoutingPolicy.SHORTEST_QUEUE] < wait[RoutingPolicy.ROUND_ROBIN] < wait[RoutingPolicy.RANDOM]
 
 
+@pytest.mark.parametrize("drained", [0, 1])
+def test_what_happens_at_the_instant_of_an_arrival_comes_before_it(drained):
+    events = [Event(10.0, Change.DRAIN, drained)]
+    served = fleet.simulate([10.0, 10.0], 100, 10, Pool(2, 4, LAW), RoutingPolicy.ROUND_ROBIN, events=events)
+    assert served.instance.tolist() == [1 - drained] * 2
+
+
 def test_same_key_same_bits():
     requests = traffic(500, 30.0)
     runs = [fleet.simulate(*requests, POOL, RoutingPolicy.POWER_OF_TWO, key=KEY).end_s for _ in range(2)]

@@ -47,6 +47,13 @@ def test_chunks_give_what_one_run_gives(prefill, emits, chunk_tokens, cv, percen
         assert found[f"{name[:-2]}_p{100 * percentile:g}_s"].value == pytest.approx(late, rel=2.5e-3)  # half a bin
 
 
+def test_each_further_token_of_a_request_alone_takes_a_step():
+    """Of two tokens there is one such time, of one there is none."""
+    alone = lambda tokens: study.run(Workload.fixed(1, tokens, rate_rps=1e-3), LAW, 12, KEY, 3000, chunk=1000)
+    assert "tpot_mean_s" not in alone(1) and alone(2)["tpot_mean_s"].value == pytest.approx(8.65e-3, rel=1e-6)
+    assert alone(1)["e2e_mean_s"].value == pytest.approx(2 * 8.65e-3, rel=1e-6)
+
+
 @pytest.mark.parametrize("cv", [1.0, 0.3, 3.0])
 def test_gaps_have_a_mean_of_one_and_the_variation_asked_for(cv):
     gaps = study._gaps(jax.random.key(4), cv, 2000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -129,8 +130,14 @@ def test_what_breaks_first_with_one_instance_less():
     assert search._binding(some, 0, 2) == "TPOT" and search._binding(some, 1, 2) == "throughput"
     fine = sized([[0, 0], [0, 0]], [[0.5], [0.5]], [[0.1], [0.1]], [[1], [1]])
     assert search._binding(fine, 0, 2) == "a headroom of 20%"
-    fine.priced.question.margins = Margins()
-    assert search._binding(fine, 0, 2) == "nothing"
+    for margins, words in (
+        (Margins(), "nothing"),
+        (Margins(spare_count=1), "1 spare instance per pool"),
+        (Margins(0.5, 2), "a headroom of 50% and 2 spare instances per pool"),
+        (Margins(0.25, 3, 0.9), "a headroom of 25%, 3 spare instances per pool and a confidence of 0.9"),
+    ):
+        fine.priced.question.margins = margins
+        assert search._binding(fine, 0, 2) == words
 
 
 def test_room_to_grow_and_to_lose_an_instance(monkeypatch):
@@ -259,6 +266,27 @@ def test_closed_forms_that_are_off_are_named_by_their_worst():
     assert reach._apart(form, {"TTFT": Latency(1.12, 2.0)}, "P99", 1.0)[0].startswith("TTFT mean 1,120 ms")
     assert reach._apart(form, {"TTFT": Latency(1.08, 2.0)}, "P99", 1.0) == []
     assert reach._apart(form, {"TTFT": Latency(1.09, 2.0)}, "P99", 0.75) and reach._ms(0.0996) == "99.6"
+
+
+def test_chunks_that_nobody_checked_are_named_with_those_that_were(monkeypatch):
+    for name, made in (("serving_fleet", SimpleNamespace(parts=[])), ("in_turn", False), ("by_forms", [])):
+        monkeypatch.setattr(reach, name, lambda *_, made=made: made)
+    for name in ("_percentiles", "by_recursion"):
+        monkeypatch.setattr(reach, name, lambda *_: [])
+    requests = SimpleNamespace(sampled=lambda count: requests, warm=lambda seconds: None)
+
+    def told(tokens):
+        engine = SimpleNamespace(max_num_batched_tokens=tokens)
+        asked = SimpleNamespace(engine=engine, slo=SLO(1.0), trace=None)
+        fleet = [SimpleNamespace(layout="a", stage="b", e2e_s=1.0, instances=1)]
+        return reach.reach(SimpleNamespace(question=asked, layouts=["a"], stages=["b"]), fleet, requests).outside
+
+    (said,) = told(64.0)
+    low, high = re.fullmatch(r"chunks of 64 tokens, checked from ([\d,]+) to ([\d,]+)", said).groups()
+    low, high = (float(end.replace(",", "")) for end in (low, high))
+    assert 64.0 < low < high and told(low) == told(high) == ()
+    assert told(low - 1.0)[0].startswith(f"chunks of {low - 1:,.0f} tokens")
+    assert told(2.0 * high)[0].startswith(f"chunks of {2 * high:,.0f} tokens")
 
 
 @pytest.mark.parametrize(
@@ -395,6 +423,8 @@ def test_whose_errors_a_layouts_are(monkeypatch):
     assert (said.tpot, said.ttft, said.shared_frac) == ((0.95, 1.1), (0.9, 1.2), 0.1) and asked[1][3] == "effects"
     assert said.provenance == "calibrated on 7 measured points of your own"
     assert told.confidences[layouts[0]].provenance == words["known"]
+    strange = calibrated(ModelId("another", "of its own"), [model], [layouts[4]], gpus, "vllm").confidences[layouts[4]]
+    assert (strange.provenance, strange.shared_frac) == ("calibrated on h100_sxm with other architectures", 0.55)
     with pytest.raises(InputError, match="backend"):
         calibrated(ModelId("llama-3.1-70b", "llama"), [model], layouts[:1], gpus, "tgi")
 

@@ -12,11 +12,12 @@ import pytest
 from dmodels import SLO, Trace, Workload, catalog
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.studies.plan import RequestClass, by_formula, question, tightest, with_others
+from dmodels.studies.plan import RequestClass, by_formula, question, rejections, tightest, with_others
 from dmodels.studies.plan.classes import which
 from dmodels.studies.plan.designs import Kind, Layout, Scheme
 from dmodels.studies.plan.limits import Limits
 from dmodels.studies.plan.rejections import (
+    _beyond_context,
     _more_gpus,
     _rounded_up_ms,
     _short_of_memory,
@@ -216,6 +217,42 @@ def test_what_is_missing_of_memory_and_the_fewest_gpus_that_have_it():
     longest[:] = 10.0 * gib
     longest[0] = 0.5 * gib
     assert _short_of_memory(priced_at(None, None, cells), 0, no_fit).excess == 1.0
+
+
+def test_what_weights_lack_is_the_room_of_a_gpu_and_what_they_need_there(monkeypatch):
+    gib = 2.0**30
+    cells = SimpleNamespace(
+        budget_bytes=np.repeat([[-20.0], [8.0], [20.0], [40.0], [30.0]], 2, axis=0) * gib,
+        longest_bytes=np.full((10, 1), 10.0 * gib),
+    )
+    short = priced_at(None, None, cells)
+    engine = SimpleNamespace(max_num_batched_tokens=8192.0)
+    short.question = SimpleNamespace(gpus={"h100_sxm": "a GPU"}, engine=engine, memory="rules")
+
+    def of(gpu, parallel, budget, batched, rules):
+        assert (gpu, float(parallel.tp), batched, rules) == ("a GPU", 1.0, 8192.0, "rules")
+        return 70.0 * gib, 70.0 * gib - budget
+
+    monkeypatch.setattr(rejections, "room_and_need_bytes", of)
+    said = _short_of_memory(short, 0, None)
+    assert (said.binding, said.have, said.need) == ("memory for weights", "70.0 GiB per GPU", "90.0 GiB per GPU")
+    assert said.fix == "4 GPUs per instance, or narrower weights" and said.excess == pytest.approx(9 / 7)
+
+
+def test_the_shortest_request_tells_that_none_fits_the_context():
+    work = SimpleNamespace(input_tokens=np.array([500.0, 9000.0, 12_000.0]), weight_frac=[0.0, 0.75, 0.25])
+    fell = lambda none: _beyond_context(
+        SimpleNamespace(
+            admitted=SimpleNamespace(none=none, limit_tokens=8192.0),
+            question=SimpleNamespace(workload=work),
+            layouts=["first", "second"],
+        ),
+        1,
+    )
+    said = fell(True)
+    assert (said.layout, said.binding, said.have) == ("second", "the model's context", "8,192 tokens")
+    assert (said.need, said.fix) == ("over 9,000 tokens", "a model with a longer context") and fell(False) is None
+    assert said.excess == pytest.approx(9000 / 8192)
 
 
 def test_switches_of_a_question_are_switches():

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dmodels import SLO, Parallel, Workload, catalog
+from dmodels.core.errors import InputError
 from dmodels.core.records import float64, stack
 from dmodels.models.instance import Engine
 from dmodels.models.latency import Efficiency
 from dmodels.models.memory import kv_bytes_per_token, kv_reserved_bytes, residents
 from dmodels.studies.plan import designs
 from dmodels.studies.plan.designs import Instances, Kind, Layout, Role, Stage, cells, schemes
-from dmodels.studies.plan.sizing import compressed
+from dmodels.studies.plan.sizing import compressed, thresholds
 from dmodels.studies.servers import PoolOf, SplitServers, play, server
 
 MIX = Workload(
@@ -203,3 +205,18 @@ def test_memory_is_asked_for_by_the_lengths_of_a_stage_alone(role):
     alike = SimpleNamespace(share_frac=0.1, input_tokens=160.0, output_tokens=0.4)  # compression left nothing there
     inputs, outputs, weights = designs._support(MIX, Stage("narrow", role, 150.0, 160.0), alike)
     assert weights.sum() == pytest.approx(1.0) and set(inputs) == {160.0} and set(outputs) == {1.0}
+
+
+@pytest.mark.parametrize("first", [100.5, 101.0])
+def test_thresholds_leave_requests_on_both_sides_and_so_do_those_said_to_be_accepted(first):
+    """Totals are `first` to 900; the longest has no weight."""
+    work = SimpleNamespace(total_tokens=np.array([first, 300.0, 900.0, 5000.0]), weight_frac=[0.2, 0.5, 0.3, 0.0])
+    ask = lambda *tokens: thresholds(SimpleNamespace(admitted=SimpleNamespace(workload=work), thresholds_tokens=tokens))
+    assert ask(100.0, 101.0, 500.0, 899.0, 900.0, 2000.0) == [101.0, 500.0, 899.0] and ask() == []
+    with pytest.raises(InputError, match="threshold 2,000 tokens: leaves a pool empty") as no:
+        ask(2000.0, 5000.0)
+    least, beyond = map(float, re.search(r"accepted are (\d+) to below (\d+)$", str(no.value)).groups())
+    assert ask(least, beyond - 1.0) == [least, beyond - 1.0]
+    for outside in (least - 1.0, beyond):
+        with pytest.raises(InputError):
+            ask(outside)

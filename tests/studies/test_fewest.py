@@ -133,6 +133,19 @@ def test_of_a_large_split_prefill_workers_are_tried_a_sixteenth_apart(first, sec
 days = st.lists(st.lists(counts, min_size=2, max_size=2), min_size=1, max_size=5)
 
 
+def test_the_smallest_number_is_between_the_ends_and_is_looked_for_near_the_guess():
+    """And is that of trying all of them; no further away than twice as far as it is, and a step."""
+    for need, guess, least, most in itertools.product((0, 1, 5, 18, 40, 90), (1, 7, 33, 80), (1, 6, 20), (4, 30, 95)):
+        tried = []
+        found = ensure.smallest(lambda n, need=need, tried=tried: tried.append(n) or n >= need, guess, least, most)
+        asked = f"{need} are needed; {guess} guessed, from {least} to {most}"
+        assert found == next((n for n in range(least, max(least, most) + 1) if n >= need), None), asked
+        assert all(least <= n <= max(least, most) for n in tried), asked
+        first = tried[0]
+        if found is not None:
+            assert max(abs(n - first) for n in tried) <= 2 * abs(found - first) + max(1, first // 16), asked
+
+
 @settings(max_examples=80)
 @given(st.tuples(counts, counts), days, st.tuples(st.integers(1, 60), st.integers(1, 60)))
 def test_the_margin_is_the_least_that_holds_on_other_days(fewest, others, room):

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from dmodels import catalog
+from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.formats.deployments.documents import shell_words
 from dmodels.formats.engines import server_of_words
@@ -17,6 +18,7 @@ from dmodels.models.instance import Engine
 from dmodels.models.memory import kv_budget_bytes, kv_reserved_bytes
 from dmodels.studies.plan import Layout, Pool, command, server
 from dmodels.studies.plan.designs import Stage
+from dmodels.studies.plan.launch import serving
 
 ENGINES = ("vllm", "sglang", "trtllm")
 LIMITS = Engine(256.0, 8192.0)
@@ -130,6 +132,13 @@ def test_narrow_weights_and_caches():
 def test_a_line_that_the_engine_refuses_is_a_remark(backend, of, model, why):
     line = command(pool(**of), asked(backend, model))
     assert line.startswith(f"# {backend} would not start org/model so: ") and why in line
+
+
+def test_the_pool_that_an_engine_refuses_is_named():
+    fleet = SimpleNamespace(pools=[pool("prefill", tp=4), pool("decode", tp=3)], gpus=7, gpus_high=9.0)
+    why = "--deploy: vllm would not start the decode pool: tp 3 does not divide the model's 32 query heads"
+    with pytest.raises(InputError, match=why):
+        serving(fleet, asked("vllm", "llama-3.1-8b"))
 
 
 def test_a_context_beyond_the_models_or_the_memorys_is_not_written():

@@ -102,3 +102,6 @@ def test_as_many_runs_as_are_said_to_be_accepted_are():
     wide = grouped_game(10**4, 1, curve(1.0), 0.5).replace(overlap=np.ones((1, 4001)))
     with pytest.raises(InputError, match=r"4,001 of them may be in use, which takes too much memory; .* up to 4,000"):
         study._affordable_boxes(wide, wide, 1, 0.0)
+    more = wide.replace(overlap=np.ones((1, 6000)))  # 1,999 of which are never used
+    with pytest.raises(InputError, match="workers = 6,000: 4,001 of them may be in use"):
+        study._affordable_boxes(more, wide, 1, 0.0)

@@ -255,6 +255,12 @@ def test_no_server_in_stages_is_simulated():
         server("llama-3.1-8b", "h100_sxm", Parallel(pp=2))
 
 
+def test_no_server_without_room_for_a_cache_is_simulated():
+    told = r"^llama-3.1-70b on h100_sxm \(tp1pp1dp1ep1, vllm\): no memory is left for the KV cache; `dmodels size` says"
+    with pytest.raises(InputError, match=told):
+        server("llama-3.1-70b", "h100_sxm", Parallel(), max_num_seqs=16, max_num_batched_tokens=1024)
+
+
 def test_answers_of_one_token_have_no_time_for_each_further_one():
     """And the others are as long as they were: four seconds of which each takes one, and half as long simulated."""
     arrival, ones = np.arange(4.0), np.ones(4)

@@ -256,6 +256,23 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
     assert one.parts(question) == [("h100", 10, 2)] and solve._order(one) == (27.0, 1)
 
 
+def test_slos_that_no_number_of_instances_keeps_in_words(monkeypatch):
+    late = {"one pool": [("TTFT", 3.0, 1.0), ("TPOT", 0.05, 0.1)], "two pools": [("TTFT", 0.5, 1.0)]}
+    day = SimpleNamespace(source="day.csv")
+    fakes = {"recording": lambda asked: None, "_grown": lambda found, asked: day, "most_tried": lambda trial: 99}
+    fakes |= {"_ranked": lambda free, one: one.name, "_sized_for": lambda priced, ranked: ranked}
+    fakes["Verdict"] = lambda trial, requests: SimpleNamespace(
+        late=lambda most: late[trial] if (requests, most) == (day, 99) else []
+    )
+    for name, fake in fakes.items():
+        monkeypatch.setattr(solve, name, fake)
+    (fell,) = solve._late(
+        SimpleNamespace(question=None, priced=None, kinds=[SimpleNamespace(name=name) for name in late])
+    )
+    assert (fell.layout, fell.binding) == ("one pool, however many instances", "TTFT in the replay of day.csv")
+    assert (fell.have, fell.need) == ("3,000 ms", "at most 1,000 ms")
+
+
 def test_what_one_instance_less_breaks_in_words():
     trial = asked(2, least=(1, 4))
     said = lambda k, counts: solve._binding(trial, k, counts, needing(3, 5))

@@ -7,6 +7,7 @@ they are made (`tests/cli/conftest.py`).
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import tempfile
@@ -358,6 +359,25 @@ def test_the_smallest_fix_does_and_less_does_not(binding, more):
         for again, does in cases:
             found = answered(again).document["result"]
             assert found["feasible"] is does, f"with {again}: {rejection}"
+
+
+def test_where_the_gpus_are_too_few_the_fleet_of_the_fewest_is_named():
+    """Here a split, of two pools; with as many GPUs as it needs there is a plan, with one less there is none."""
+    asked = {"--rate": "20 req/s", "--gpu": "h100_sxm,h200_sxm", "--tp": "2,4", "--tpot-p99": "30 ms"}
+    asked |= {"--thresholds": "4096", "--no-sensitivity": "", "--no-ensure": "", "--max-gpus": "4"}
+
+    def answer(gpus: float) -> dict:
+        words = [word for pair in (asked | {"--max-gpus": f"{gpus:.0f}"}).items() for word in pair if word]
+        return ask(["plan", *words]).document["result"]
+
+    fewest, *others = answer(4)["rejections"]
+    assert fewest["layout"].startswith("prefill/decode split (") and (fewest["have"], others != []) == ("4 GPUs", True)
+    need = number(fewest["need"].removesuffix(" GPUs"))
+    assert need == sum(math.prod(map(int, each)) for each in re.findall(r"(\d+) x \S+ tp(\d+)", fewest["layout"]))
+    assert fewest["fix"] == f"{need - 4:.0f} more GPUs"
+    assert all(number(other["need"].removesuffix(" GPUs")) > need for other in others)
+    assert answer(need)["feasible"] and not answer(need - 1)["feasible"]
+    assert not any("(" in one["layout"] for one in answer(need)["rejections"])  # what can be bought lacks no GPU
 
 
 @pytest.mark.parametrize(

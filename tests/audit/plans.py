@@ -76,7 +76,7 @@ def _rejection(rejection: dict[str, Any], inputs: dict[str, Any], findings: Find
     if binding in ("rate", "the model's context"):
         return
     have, need = numbers(rejection["have"])[0], numbers(rejection["need"])[0]
-    if binding.endswith("without load"):  # need: at most so much
+    if binding.endswith("without load") or " in the replay of " in binding:  # need: at most so much
         bound = inputs[f"slo_{binding.split()[0].lower()}_ms"]
         findings.same(f"the SLO of {told}", need, bound, rel=FOUR_DIGITS)
         findings.hold(have > need, told)

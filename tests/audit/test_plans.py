@@ -188,8 +188,16 @@ def told(found: Answered, what: str, factor: float) -> list[float | None]:
     return [c["usd_per_hour"] for c in changes if (c["what"], c["factor"]) == (what, factor)]
 
 
+def by_the_forms(asked: dict[str, str], found: Answered) -> tuple[dict[str, str], Answered]:
+    """The question and its answer without replays, which the table of other inputs is without, and which may take an
+    instance more for less, as its requests arrive at other times."""
+    asked = asked | {"--no-ensure": ""}
+    return asked, answered(asked) if found.document["result"]["ensured"] else found
+
+
 def changed_rate(asked: dict[str, str], found: Answered) -> None:
     rate = float(asked["--rate"].split()[0])
+    asked, found = by_the_forms(asked, found)
     less = answered(asked | {"--rate": f"{0.8 * rate!r} req/s", "--no-sensitivity": ""})
     assert cheapest(less) <= cheapest(found) * (1 + 1e-9)
     for said in told(found, "request rate", 0.8):
@@ -198,6 +206,7 @@ def changed_rate(asked: dict[str, str], found: Answered) -> None:
 
 def changed_slo(asked: dict[str, str], found: Answered) -> None:
     twice = 2 * float(asked["--ttft-p99"].split()[0])
+    asked, found = by_the_forms(asked, found)
     later = answered(asked | {"--ttft-p99": f"{twice!r} s", "--no-sensitivity": ""})
     assert cheapest(later) <= cheapest(found) * (1 + 1e-9)
     for said in told(found, "TTFT SLO", 2.0):
@@ -227,26 +236,34 @@ def runs_already(asked: dict[str, str], found: Answered) -> None:
     rate = found.document["inputs"]["rate_rps"] * (1 - result["refused_frac"])
     assert (now["rate_rps"], now["refused_frac"]) == (pytest.approx(rate), pytest.approx(result["refused_frac"]))
     assert (now["gpus"], now["usd_per_hour"]) == (best["fleet_gpus"], pytest.approx(best["usd_per_hour"]))
+    off = any("The closed forms are off here" in note for note in result["notes"])
+    if result["ensured"] is None and off:  # what runs is judged by replays, and the plan says that it is not
+        return
     assert now["keeps_slo"] and now["serves_rps"] >= rate * (1 + room) * (1 - 1e-2)
-    if result["ensured"] is None:  # what runs is judged by replays, in which fewer may hold than by the formulas
+    if result["ensured"] is None:  # in replays fewer may hold than by the formulas
         return
     if room < 1.2 and best["kind"] == "one pool":
-        assert now["serves_rps"] <= rate * (1 + room + 0.0201) * (1 + 1e-2)
+        beyond = (1 + room + 0.0201) * (1 + 1e-2)
+        if now["serves_rps"] > rate * beyond:  # of a sample, where latencies hardly rise with the rate
+            asked_rate = found.document["inputs"]["rate_rps"]
+            edge = running(asked | {"--rate": f"{asked_rate * beyond!r} req/s"}, script(best))
+            assert late(asked, edge["pools"][0], 0.9), f"{edge} is no limit at the headroom {room:.0%}"
     binding = best["pools"][0]["binding"]
     # a fleet that lacks only the margin for other days does keep its SLOs
     others = "all service", "memory", "the margin for other days"
     if binding not in others and best["kind"] != "prefill/decode split":
         less = running(asked, script(best, less=1))
         assert not less["keeps_slo"], f"{binding} does not bind"
-        pool, bounds = less["pools"][0], {"TTFT": "--ttft-p99", "TPOT": "--tpot-p99"}
-        units = {"s": 1.0, "ms": 1e-3}
-        late = {
-            name
-            for name, option in bounds.items()
-            if pool[f"{name.lower()}_s"] is None
-            or pool[f"{name.lower()}_s"] > float(asked[option].split()[0]) * units[asked[option].split()[1]]
-        }
-        assert binding == "throughput" or late == set(binding.split(" and ")), f"{binding} binds, {less}"
+        broken = late(asked, less["pools"][0])
+        assert binding == "throughput" or broken == set(binding.split(" and ")), f"{binding} binds, {less}"
+
+
+def late(asked: dict[str, str], pool: dict, share: float = 1.0) -> set[str]:
+    """The SLOs that a pool breaks, or that it is within a `share` of."""
+    bounds, units = {"TTFT": "--ttft-p99", "TPOT": "--tpot-p99"}, {"s": 1.0, "ms": 1e-3}
+    most = {name: float(asked[of].split()[0]) * units[asked[of].split()[1]] for name, of in bounds.items()}
+    taken = {name: pool[f"{name.lower()}_s"] for name in bounds}
+    return {name for name in bounds if taken[name] is None or taken[name] > share * most[name]}
 
 
 def running(asked: dict[str, str], text: str) -> dict:

@@ -157,7 +157,7 @@ def ensured(answer: Plan, asked: Question) -> Plan | None:
         cheapest=best[0][1],
         kinds=with_best_first(chosen, (d for _, d in best if kinds[d.kind] is d)),
         by_gpu=tuple(d for _, d in best if on_one.get(d.pools[0].layout.gpu) is d),
-        headroom_frac=_headroom(plain, chosen, requests),
+        headroom_frac=max(_headroom(plain, chosen, requests), asked.margins.headroom_frac),
         survives_loss=_survives(plain, chosen, requests),
         sure_frac=_sure(plain, chosen, requests),
         ensured=_told(answer, first, chosen, for_stretch(first, Stretch.NEXT)),

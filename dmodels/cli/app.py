@@ -68,7 +68,7 @@ def _asked(argv: list[str]) -> int:
 
 def usage() -> str:
     """The top-level help: each command with its line."""
-    width = max(map(len, COMMANDS), default=0)
+    width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {line}" for name, line in COMMANDS.items()]
     return "\n".join(
         [

@@ -94,6 +94,10 @@ def _by_priority(found: Any, document: Any, text: str, findings: Findings) -> No
     shown: Columns = {"class": "name", "priority": "priority", "metric": "metric", "SLO [ms]": "bound_s"}
     shown |= {"by priority [ms]": "by_priority_s", "first come first served [ms]": "in_order_s"}
     cells("All classes on", text, found["kept"], shown, findings)
+    (told,) = re.findall(r"One fleet by priority: (.*?)\.(?: |$)", " ".join(text.split()))
+    size = rf"([\d,]+) x {found['layout']['gpus']} {found['layout']['gpu']} \("
+    findings.same("instances by priority, in words", number(re.search(size, told)[1]), found["instances"])
+    findings.same("whether they hold, in words", found["holds"], "keep every class's SLOs" in told)
 
 
 def _regions(found: Any, document: Any, text: str, findings: Findings) -> None:

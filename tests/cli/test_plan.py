@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from dmodels.cli import main
+from dmodels.cli.plan import Beside
+from dmodels.report import plan_notes
 from tests.audit.asking import ask
 from tests.audit.terminal import audit_shown
 
@@ -331,3 +333,11 @@ def test_regions_and_classes_say_what_their_fleets_are():
         assert one["usd_per_hour"] == pytest.approx(price * pool["instances"])
         assert pool["instances"] <= {"us": 2, "eu": 3}[one["region"]]
     assert regions["together"][0]["region"] == "us" and sum(o["share_frac"] for o in regions["together"]) >= 0.9
+
+
+def test_all_that_is_found_beside_a_plan_is_said_in_its_place(monkeypatch):
+    for name in ("advice", "classes_told", "together_told", "regions_told"):
+        monkeypatch.setattr(plan_notes, name, lambda *found, name=name: [f"{name} of {found[-1]}"])
+    beside = Beside(limit="limit", apart="classes", together="priorities", regions="regions")
+    said = ["advice of limit", "classes_told of classes", "together_told of priorities", "regions_told of regions"]
+    assert beside.told("plan") == said

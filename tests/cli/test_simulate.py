@@ -33,6 +33,14 @@ def test_the_table_names_pools_and_metrics(capsys):
     assert all(word in table for word in ("short", "long", "tpot_p99_s", "95% low"))
 
 
+def test_the_short_pool_has_the_shorter_answers(capsys):
+    """In as many slots at one speed a request lasts as long as its answer."""
+    assert main([*FAST, "--short-instances", "3", "--json"]) == 0
+    pools = json.loads(capsys.readouterr().out)["result"]
+    short, long = (pools[name]["e2e_mean_s"]["value"] for name in ("short", "long"))
+    assert short < 0.7 * long
+
+
 def test_a_pool_that_no_request_comes_to_is_refused(capsys):
     assert main([*FAST, "--workload", "azure-conv", "--short-instances", "3"]) == 2
     assert "0 requests in a pool" in capsys.readouterr().err

@@ -58,6 +58,15 @@ def test_no_bandwidth_or_no_room_is_infeasible_and_an_overfull_instance_is_flagg
     assert joint_assignment(one, 0, np.full(2, 1e9), 0.0, small).flags & Flag.OVERLOAD
 
 
+def test_a_burst_of_one_is_a_choice_and_one_of_none_is_refused():
+    oracle, source, kv, hits, pool, flying = case(3, requests=1)
+    joint = joint_assignment(oracle, source, kv, hits, pool, in_flight=flying).value
+    alone, *_ = dispatch(RoutingPolicy.NETKV_FULL, oracle, np.full(1, source), kv, hits, pool, in_flight=flying)
+    assert joint.index == alone.index
+    with pytest.raises(InputError, match="at least one"):
+        joint_assignment(oracle, source, kv[:0], hits[:0], pool)
+
+
 @pytest.mark.parametrize("index", [[0, 1, 2, -1], [4, 0, 0, 0], [0, 1, 4, 2], [0, 1, 2]])
 def test_an_instance_that_is_not_there_is_refused(index):
     oracle, source, kv, hits, pool, _ = case(0)

@@ -82,6 +82,7 @@ def test_futures_that_are_known(steps):
     off = lambda predictor, series: abs(float(forecasts(predictor, series, steps)[-steps - 1]) - series[-1])
     assert off(constant(), line) == pytest.approx(0.5 * steps)
     assert max(off(arima(), line), off(kalman(), line), off(seasonal(48.0), line)) < 1e-3
+    assert off(kalman(level=0.0, slope=0.1), line) < 1e-3  # a level that only its slope moves
     assert off(seasonal(48.0), day) < 1e-3 < off(constant(), day)
     assert float(forecasts(kalman(), np.array([9.0, 3.0, 0.0, 0.0]), 5).min()) == 0.0  # never negative
 

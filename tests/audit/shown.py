@@ -35,7 +35,7 @@ def terminal_tables(text: str) -> dict[str, Rows]:
             else:
                 rows[-1] = [f"{a} {b}".strip() for a, b in zip(rows[-1], cells, strict=True)]
         elif line.startswith("└"):
-            if any(row[0] == "USD/h" for row in rows):
+            if any(row[0] in ("USD/h", "binds") for row in rows):
                 rows = [list(column) for column in zip(head, *rows, strict=True)]
                 head, rows = rows[0], rows[1:]
             found.setdefault(title, []).extend(dict(zip(head, row, strict=True)) for row in rows)

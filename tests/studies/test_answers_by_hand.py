@@ -147,6 +147,7 @@ def test_room_to_grow_and_to_lose_an_instance(monkeypatch):
     cell = lambda number, instances: type("Cell", (int,), {"instances": instances})(number)
     step = search.GROWTH[1] - search.GROWTH[0]
     assert (search.GROWTH[0], search.GROWTH[-1], len(search.GROWTH)) == (1.0, 2.22, 62) and step == pytest.approx(0.02)
+    broken.priced.question.margins = Margins()
     for pools, room, survives in (
         ([cell(0, 3)], 5 * step, True),
         ([cell(1, 3)], 19 * step, False),
@@ -155,6 +156,9 @@ def test_room_to_grow_and_to_lose_an_instance(monkeypatch):
     ):
         told = search._margins(broken, SimpleNamespace(pools=pools))
         assert told[:2] == (pytest.approx(room), survives) and told[2] == pools
+    for asked_for, room in ((0.09, 5 * step), (0.115, 0.115)):  # between two steps it grows by what it is sized for
+        broken.priced.question.margins = Margins(asked_for)
+        assert search._margins(broken, SimpleNamespace(pools=[cell(0, 3)]))[0] == pytest.approx(room)
     whole = sized([[0, 0], [0, 0]], [[0], [0]], [[0], [0]], [[0], [0]])
     assert search._margins(whole, SimpleNamespace(pools=[cell(0, 2)]))[0] == pytest.approx(1.22)
 

@@ -192,8 +192,7 @@ def by_the_forms(asked: dict[str, str], found: Answered) -> tuple[dict[str, str]
     """The question and its answer without replays, which the table of other inputs is without, and which may take an
     instance more for less, as its requests arrive at other times."""
     asked = asked | {"--no-ensure": ""}
-    again = ["plan", *(word for pair in asked.items() for word in pair if word)]
-    return asked, ask(again) if found.document["result"]["ensured"] else found
+    return asked, answered(asked) if found.document["result"]["ensured"] else found
 
 
 def changed_rate(asked: dict[str, str], found: Answered) -> None:

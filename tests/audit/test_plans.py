@@ -86,9 +86,14 @@ def questions(draw) -> dict[str, str]:
     return asked
 
 
+def words(asked: dict[str, str]) -> list[str]:
+    """A question as its command line has it; a switch has no value."""
+    return [word for pair in asked.items() for word in pair if word]
+
+
 def answered(asked: dict[str, str], *more: str) -> Answered:
     """The answer to a question, audited in all its forms."""
-    found = ask(["plan", *(word for pair in asked.items() for word in pair if word), *more])
+    found = ask(["plan", *words(asked), *more])
     audit_plan(found.document)
     audit_shown(found.document, found.text)
     findings, inputs = Findings(), found.document["inputs"]
@@ -247,8 +252,8 @@ def runs_already(asked: dict[str, str], found: Answered) -> None:
         return running(more, script(best))["pools"]
 
     if now["serves_rps"] < rate * (1 + room) * (1 - 1e-2):
-        told = f"the headroom {room:.0%} is more than {now['serves_rps'] / rate - 1:.0%}"
-        assert result["ensured"] is not None and not any(late(asked, p, 1.15) for p in at_growth(1 + room)), told
+        much = f"the headroom {room:.0%} is more than {now['serves_rps'] / rate - 1:.0%}"
+        assert result["ensured"] is not None and not any(late(asked, p, 1.15) for p in at_growth(1 + room)), much
     if result["ensured"] is None:  # in replays fewer may hold than by the formulas
         return
     beyond = (1 + room + 0.0201) * (1 + 1e-2)
@@ -280,8 +285,7 @@ def running(asked: dict[str, str], text: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "serve.sh"
         path.write_text(text)
-        words = [word for pair in asked.items() for word in pair if word]
-        return ask(["plan", *words, "--from-deployment", path]).document["result"]["running_now"]
+        return ask(["plan", *words(asked), "--from-deployment", path]).document["result"]["running_now"]
 
 
 @pytest.mark.parametrize(
@@ -391,8 +395,7 @@ def test_where_the_gpus_are_too_few_the_fleet_of_the_fewest_is_named():
     asked |= {"--thresholds": "4096", "--no-sensitivity": "", "--no-ensure": "", "--max-gpus": "4"}
 
     def answer(gpus: float) -> dict:
-        words = [word for pair in (asked | {"--max-gpus": f"{gpus:.0f}"}).items() for word in pair if word]
-        return ask(["plan", *words]).document["result"]
+        return ask(["plan", *words(asked | {"--max-gpus": f"{gpus:.0f}"})]).document["result"]
 
     fewest, *others = answer(4)["rejections"]
     assert fewest["layout"].startswith("prefill/decode split (") and (fewest["have"], others != []) == ("4 GPUs", True)

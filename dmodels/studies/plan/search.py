@@ -301,10 +301,9 @@ def _margins(sized: Sized, found: Deployment) -> tuple[float, bool, float]:
         broken = np.flatnonzero(flags[2:])
         room = min(room, GROWTH[broken[0] - 1] - 1.0 if broken.size else GROWTH[-1] - 1.0)
         survives &= flags[1] == 0 and pool.instances > 1
-    asked_for = (
-        sized.priced.question.margins.headroom_frac
-    )  # which it is sized for, between two steps of `GROWTH` or not
-    return max(float(room), asked_for), bool(survives), _sure(sized.priced, found, at)
+    # what it is sized for may lie between two steps of `GROWTH`
+    room = max(float(room), sized.priced.question.margins.headroom_frac)
+    return room, bool(survives), _sure(sized.priced, found, at)
 
 
 def _sure(priced: Priced, found: Deployment, at: list[int]) -> float:

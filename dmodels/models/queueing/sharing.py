@@ -8,9 +8,12 @@ that stands still),
 $$E[L] = \frac{s_1 - m + d p_0}{1 - x m},\qquad
 \mathrm{Var}[L] = \frac{m^2 x E[L] + d^2 p_0 (1 - p_0) - 2 m d x E[L] p_0 + v E[k]}{1 - x^2 m^2},$$
 
-v the variance of a prompt's time. A prompt finds a step with others or a bare one by their shares of the time, one of
-length-biased mean $A = E[L^2]/E[L]$; it waits for the rest of it and shares its own step with x A others: $A (1/2 + x
-m)$. What a step is longer than the mean goes on in the next ones, a share $r = x (m - d p_0)$ from step to step.
+v the variance of a prompt's time. No prompt comes in a step that itself had none with the chance $e^{-x t_0}$ ($s_1$ in
+place of $t_0$ for an engine that stands still), in one that had some with $E_1$, that of a gamma distributed length:
+$p_0 = E_1 / (1 - e^{-x t_0} + E_1)$. A prompt finds a step with others or a bare one by their shares of the time, one
+of length-biased mean $A = E[L^2]/E[L]$; it waits for the rest of it and shares its own step with x A others: $A (1/2 +
+x m)$, which varies by $E[L^3]$, exact as well. What a step is longer than the mean goes on in the next ones, a share $r
+= x m + d\,\mathrm{Cov}(e^{-xL}, L) / \mathrm{Var}[L]$ from step to step.
 
 Of a step with room for B prompts what is left over is a random walk with steps of N - B, whose maximum has the mean
 $\sigma\,(1/2u + \zeta(1/2)/\sqrt{2\pi} + u/4 + \dots)$, u its drift over its deviation (Chang and Peres, 1997), and an
@@ -88,26 +91,24 @@ def shared_steps(
     """
     x, m = arrival_rps, minimum(further_s, one_s)
     goes_on = decoding > 0.0
-    jump = m - jnp.where(goes_on, maximum(one_s - bare_s, 0.0), 0.0)  # of a step of none, off the line in N
+    none_s = jnp.where(goes_on, minimum(bare_s, one_s), one_s)  # a step that begins when none has come
     full = one_s + (most - 1.0) * m
     limit = _limit(most, x * full, square)
-    step, variance = _mean_step(x, one_s, m, jump, full, variance_s2=variance_s2, standing=~goes_on, limit=limit)
-    (none, slope, limited), came = _bare(x, step, jnp.where(goes_on, variance, 0.0), limit), x * step
-    carried = clip(x * (m - jump * slope), 0.0, 1.0 - 1e-6)
-    drawn = x * ((m - jump * slope) ** 2 + variance_s2)
+    steps = _steps(x, one_s, m, none_s, full, variance_s2=variance_s2, standing=~goes_on, limit=limit)
+    step, variance, none, came = steps.mean_s, steps.variance_s2, steps.none, x * steps.mean_s
+    next_s = m + (one_s - m - none_s) * steps.slope  # that one more prompt makes of the next step
+    carried = clip(x * next_s, 0.0, 1.0 - 1e-6)
+    drawn = x * (next_s**2 + variance_s2)
     busy = jnp.where(goes_on, decoding, came / (came + none))
     busy = maximum(busy, minimum(x * full / most, 1.0))  # what is left over keeps it busy
     # Who comes finds a step with prompts or one without, each by its share of the time.
     empty = jnp.where(goes_on, none, 0.0)
-    each = maximum(came, 1e-9) / maximum(1.0 - none, 1e-9)  # prompts in a step that has any
-    each = jnp.where(came > 1e-4, each, 1.0 + 0.5 * came)
-    several = each * (1.0 + came - each + x * variance / step)  # their variance
-    some = jnp.where(goes_on, one_s + (each - 1.0) * m, step)  # a step with prompts
-    varies = jnp.where(goes_on, maximum(m**2 * several + variance_s2 * each, 0.0), variance)
+    some, varies = jnp.where(goes_on, steps.some_s, step), jnp.where(goes_on, steps.some_variance_s2, variance)
     chance = busy * clip(1.0 - empty * bare_s / step, 0.0, 1.0)
     biased = some + varies / some
     others = minimum(x * m, (most - 1.0) * m / biased)  # seconds for those that share its step, of each of that one
-    squares, single = (some**2 + varies) * (1.0 + 2.0 * varies / some**2), x * biased * (m**2 + variance_s2)
+    squares = _biased_squares(x, one_s, m, none_s, empty, some, varies, steps=steps, variance_s2=variance_s2)
+    single = x * biased * (m**2 + variance_s2)
     mean = (0.5 + others) * biased
     second = (1.0 / 3.0 + others + others**2) * squares + single
     bare = (busy - chance) * bare_s
@@ -129,8 +130,33 @@ def shared_steps(
         shared_variance_s2=maximum(shared_second - shared**2, 0.0),
         carried=carried,
         drawn_s=drawn,
-        sum_variance_s2=(1.0 - limited) * free_sum + limited * full_sum,
+        sum_variance_s2=(1.0 - steps.limited) * free_sum + steps.limited * full_sum,
     )
+
+
+def _biased_squares(
+    x: Real,
+    one_s: Real,
+    m: Real,
+    none_s: Real,
+    empty: Real,
+    some: Real,
+    varies: Real,
+    *,
+    steps: _Steps,
+    variance_s2: Real,
+) -> Real:
+    """E[L^3]/E[L] of steps of mean `some` and variance `varies`, all but `empty` ones: as it follows from the moments
+    of N where all find room, or a gamma distribution's where steps are full."""
+    least, came = one_s - m, x * steps.mean_s
+    second = came + x**2 * (steps.variance_s2 + steps.mean_s**2)  # E[N^2]
+    cubes = least**3 * (1.0 - steps.none) + none_s**3 * steps.none + 3.0 * least**2 * m * came
+    cubes += 3.0 * least * (m**2 * second + variance_s2 * came)
+    cubes += m * (m**2 * (3.0 * second - 2.0 * came) + 3.0 * variance_s2 * second)
+    cubes = cubes / maximum(1.0 - (x * m) ** 3, 1e-9) - none_s**3 * empty
+    cubes = cubes / (maximum(1.0 - empty, 1e-12) * some)
+    gamma = (some**2 + varies) * (1.0 + 2.0 * varies / some**2)
+    return maximum(cubes + steps.limited * (gamma - cubes), (some + varies / some) ** 2)
 
 
 class _Limit(NamedTuple):
@@ -155,58 +181,96 @@ def _limit(most: Real, came: Real, square: Real) -> _Limit:
     return _Limit(most, jnp.exp(-2.0 * (math.e - 1.0) * u), left * deviation, maximum(square / eta, left * deviation))
 
 
-def _mean_step(
-    x: Real, one_s: Real, m: Real, jump: Real, full: Real, *, variance_s2: Real, standing: Real, limit: _Limit
-) -> tuple[Real, Real]:
-    """(mean, variance) of steps: the mean says how many of them are bare, and so the variance, from which the mean
-    follows again. `standing`: of an engine without requests to decode."""
-    room = maximum(1.0 - x * m, 1e-9)
-    each_inertia = 1.0 / maximum(room * (1.0 + x * m), 1e-9)
-    each_jump = 1.0 / jnp.where(jump == 0.0, 1.0, jump)
-    least = one_s - m
+class _Steps(NamedTuple):
+    mean_s: Real
+    variance_s2: Real
+    some_s: Real  # mean of those after one or more prompts came
+    some_variance_s2: Real
+    none: Real  # p_0
+    free: Real  # the same with room for all
+    slope: Real  # -d p_0 / d N
+    limited: Real  # how far what a step has room for decides
 
-    def varied(step: Real) -> Real:
-        came, none = x * step, clip((step * room - least) * each_jump, 0.0, 1.0)
-        number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) * each_inertia
-        number = clip(number, 0.0, (full - step) * (step - least - jump))  # Bhatia and Davis
+
+def _steps(
+    x: Real, one_s: Real, m: Real, none_s: Real, full: Real, *, variance_s2: Real, standing: Real, limit: _Limit
+) -> _Steps:
+    """Steps by the share of them in which no prompt came, which follows from them again. `none_s`: the next one;
+    `standing`: of an engine without requests to decode."""
+    least, jump, room = one_s - m, m - one_s + none_s, maximum(1.0 - x * m, 1e-9)
+    inertia = maximum(room * (1.0 + x * m), 1e-9)
+    kept = exp(-x * none_s)  # no prompt comes after none, either
+
+    def by(none: Real) -> _Steps:
+        step = clip((least + jump * none) / room, none_s, full)
+        came = x * step
         computed = came + jnp.where(standing, none, 0.0)
-        return number + variance_s2 * minimum(computed * each_inertia, limit.most)
+        number = (m**2 * came + jump**2 * none * (1.0 - none) - 2.0 * m * jump * came * none) / inertia
+        # steps after some have come are gamma distributed
+        some = 1.0 / maximum(1.0 - none, 1e-12)
+        some_s = clip((step - none * none_s) * some, one_s, full)
+        apart = some_s - none_s
+        within = maximum(number * some - none * apart**2, 0.0)
+        within = _bounded(within, some_s - one_s, full - some_s, limit.most)
+        within += variance_s2 * minimum(computed * some / inertia, limit.most)
+        variance = (1.0 - none) * (within + none * apart**2)
+        wide = x * within / maximum(some_s, 1e-300)
+        after = exp(-x * some_s * jnp.where(wide > 1e-6, log1p(wide) / maximum(wide, 1e-6), 1.0))
+        free = after / maximum(1.0 - kept + after, 1e-12)
+        # -d p_0 / d N, from a step after none to one after some, and of longer ones after some
+        tangent = after / (1.0 + wide)
+        chord = jnp.where(x * apart > 1e-6, (kept - after) / maximum(x * apart, 1e-6), kept)
+        varied = safe_divide(within, none * apart**2 + within, 0.0)
+        alone = some * none * x * none_s * kept + x * some_s * tangent  # chance of one prompt, if any
+        held, limited = _held(came, free, 1.0 - alone, limit)
+        slope = (1.0 - limited) * (chord + varied * (tangent - chord)) + limited / held
+        return _Steps(step, variance, some_s, within, clip(1.0 - came / held, 0.0, free), free, slope, limited)
 
-    def over(step: Real) -> tuple[Real, Real]:
-        """By how much the mean is over what follows from it, and how much that rises with it."""
-        none, slope, _ = _bare(x, step, jnp.where(standing, 0.0, varied(step)), limit)
-        return step * room - (least + jump * none), room + jump * x * slope
+    def inside(far: Real, excess_far: Real, near: Real, excess_near: Real) -> Real:
+        apart = excess_near - excess_far
+        per_excess = jax.lax.stop_gradient((near - far) / jnp.where(apart == 0.0, 1.0, apart))
+        return clip(near - excess_near * per_excess, 0.0, 1.0)
 
-    def closer(step: Real, excess: Real, slope: Real) -> Real:
-        return clip(step - excess / slope, least + jump, full)
+    def narrowed(state: tuple[Real, ...], none: Real) -> tuple[Real, ...]:
+        """Anderson and Bjorck's rule, which always has the root between its two shares."""
+        far, excess_far, near, excess_near = state
+        over = none - by(none).none
+        left = 1.0 - over / jnp.where(excess_near == 0.0, 1.0, excess_near)
+        crossed, less = over * excess_near < 0.0, jnp.where(left > 0.0, left, 0.5) * excess_far
+        return jnp.where(crossed, near, far), jnp.where(crossed, excess_near, less), none, over
 
+    start = by(jnp.zeros_like(x * one_s * m * full))
+    near = start.free  # nearly the most: with more steps without prompts the others are longer
+    over = near - by(near).none
+    far, excess_far = jnp.where(over > 0.0, 0.0, 1.0), jnp.where(over > 0.0, -start.none, 1.0 - near)
+    # their length rises with the odds of one without, so that the logarithm of these falls nearly as a line
+    odds, follow = _odds(near), _odds(near - over)
+    odds = odds / maximum(1.0 + log(odds / follow), 0.5)
+    state = narrowed(tuple(jnp.broadcast_arrays(far, excess_far, near, over)), odds / (1.0 + odds))
     # a loop of XLA's: unrolled, it compiles far longer
-    def secant(_: Real, state: tuple[Real, ...]) -> tuple[Real, ...]:
-        before, excess_before, slope, step = state
-        excess, apart = over(step)[0], step - before
-        rises = (excess - excess_before) * apart > 1e-3 * apart**2
-        slope = jnp.where(rises, (excess - excess_before) / jnp.where(rises, apart, 1.0), slope)
-        slope = jax.lax.stop_gradient(slope)
-        return step, excess, slope, closer(step, excess, slope)
-
-    step = clip(least / room, least + jump, full)
-    excess, slope = over(step)
-    slope = maximum(slope, 0.02)
-    first = jnp.broadcast_arrays(step, excess, slope, closer(step, excess, slope))
-    step = jax.lax.fori_loop(0, 5, secant, tuple(first))[3]
-    return step, varied(step)
+    return by(inside(*jax.lax.fori_loop(0, 4, lambda _, state: narrowed(state, inside(*state)), state)))
 
 
-def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real, Real, Real]:
-    """(share p_0 of steps without prompts, -dp_0 by what comes in a step, how far the limit decides).
+def _odds(share: Real) -> Real:
+    share = clip(share, 1e-12, 1.0 - 1e-12)
+    return share / (1.0 - share)
 
-    Steps with prompts are what comes over what such a step has: b prompts without a limit, min(N, B) of those with one,
-    and B in the middle of a backlog.
+
+def _bounded(variance: Real, below: Real, above: Real, most: Real) -> Real:
+    """Variance of steps of one prompt at least: `variance` with room for all, and otherwise at most (B + 1) / 3 (B - 1)
+    of Bhatia and Davis' bound, as if any number were as likely: all of it of one or two."""
+    bound = maximum(below * above, 0.0) * minimum(safe_divide(most + 1.0, 3.0 * (most - 1.0), 1.0), 1.0)
+    return jnp.where(bound > 0, variance / jnp.sqrt(jnp.sqrt(1.0 + safe_divide(variance, bound, 0.0) ** 4)), 0.0)
+
+
+def _held(came: Real, none: Real, second: Real, limit: _Limit) -> tuple[Real, Real]:
+    """(prompts of a step that has any, how far the limit decides). Without a limit they are what comes over the share
+    of such steps, min(N, B) of those with one, and B in the middle of a backlog.
+
+    `none`: steps without prompts if there were no limit; `second`: the chance of more than one prompt, if any.
     """
-    none, came = _none(x, step_s, variance_s2), x * step_s
     free = maximum(jnp.where(came > 1e-6, came / maximum(1.0 - none, 1e-12), 1.0), 1.0)
-    second = clip(1.0 - free * none, 0.0, 1.0)  # the chance of more than one
-    room = limit.most - 1.0
+    second, room = clip(second, 0.0, 1.0), limit.most - 1.0
     third = maximum(free - 1.0 - second, 0.0)
     # as many more as geometric ones of this mean; `second` is 1 where a bare step is out of the question
     more = minimum(third / maximum(free - 1.0, 1e-12), second)
@@ -214,15 +278,7 @@ def _bare(x: Real, step_s: Real, variance_s2: Real, limit: _Limit) -> tuple[Real
     held = minimum(1.0 + minimum(room, 1.0) * second + further, limit.most)
     held = limit.lasting * limit.most + (1.0 - limit.lasting) * held
     fewer = safe_divide(1.0 / held - 1.0 / free, 1.0 - 1.0 / free, 0.0)
-    limited = maximum(clip(fewer, 0.0, 1.0), limit.lasting)
-    return clip(1.0 - came / held, 0.0, none), (1.0 - limited) * none + limited / held, limited
-
-
-def _none(x: Real, step_s: Real, variance_s2: Real) -> Real:
-    """Chance of no arrival in a step of gamma distributed length."""
-    wide = x * variance_s2 / step_s
-    grown = 1.0 + maximum(wide, 1e-6)
-    return exp(-x * step_s * jnp.where(wide > 1e-6, log(grown) / (grown - 1.0), 1.0))
+    return held, maximum(clip(fewer, 0.0, 1.0), limit.lasting)
 
 
 def met_quantiles(steps: SharedSteps) -> Callable[[Real], Real]:

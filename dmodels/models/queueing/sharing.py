@@ -147,7 +147,7 @@ def _biased_squares(
     variance_s2: Real,
 ) -> Real:
     """E[L^3]/E[L] of steps of mean `some` and variance `varies`, all but `empty` ones: as it follows from the moments
-    of N where all find room, or a gamma distribution's where steps are full."""
+    of N where all find room, or a gamma distribution's as far as that bounds how steps vary."""
     least, came = one_s - m, x * steps.mean_s
     second = came + x**2 * (steps.variance_s2 + steps.mean_s**2)  # E[N^2]
     cubes = least**3 * (1.0 - steps.none) + none_s**3 * steps.none + 3.0 * least**2 * m * came
@@ -156,7 +156,7 @@ def _biased_squares(
     cubes = cubes / maximum(1.0 - (x * m) ** 3, 1e-9) - none_s**3 * empty
     cubes = cubes / (maximum(1.0 - empty, 1e-12) * some)
     gamma = (some**2 + varies) * (1.0 + 2.0 * varies / some**2)
-    return maximum(cubes + steps.limited * (gamma - cubes), (some + varies / some) ** 2)
+    return maximum(gamma + steps.freely * (cubes - gamma), (some + varies / some) ** 2)
 
 
 class _Limit(NamedTuple):
@@ -186,6 +186,7 @@ class _Steps(NamedTuple):
     variance_s2: Real
     some_s: Real  # mean of those after one or more prompts came
     some_variance_s2: Real
+    freely: Real  # how far they vary as if there were room for all
     none: Real  # p_0
     free: Real  # the same with room for all
     slope: Real  # -d p_0 / d N
@@ -211,7 +212,7 @@ def _steps(
         some_s = clip((step - none * none_s) * some, one_s, full)
         apart = some_s - none_s
         within = maximum(number * some - none * apart**2, 0.0)
-        within = _bounded(within, some_s - one_s, full - some_s, limit.most)
+        within, freely = _bounded(within, some_s - one_s, full - some_s, limit.most)
         within += variance_s2 * minimum(computed * some / inertia, limit.most)
         variance = (1.0 - none) * (within + none * apart**2)
         wide = x * within / maximum(some_s, 1e-300)
@@ -224,7 +225,7 @@ def _steps(
         alone = some * none * x * none_s * kept + x * some_s * tangent  # chance of one prompt, if any
         held, limited = _held(came, free, 1.0 - alone, limit)
         slope = (1.0 - limited) * (chord + varied * (tangent - chord)) + limited / held
-        return _Steps(step, variance, some_s, within, clip(1.0 - came / held, 0.0, free), free, slope, limited)
+        return _Steps(step, variance, some_s, within, freely, clip(1.0 - came / held, 0.0, free), free, slope, limited)
 
     def inside(far: Real, excess_far: Real, near: Real, excess_near: Real) -> Real:
         apart = excess_near - excess_far
@@ -256,11 +257,15 @@ def _odds(share: Real) -> Real:
     return share / (1.0 - share)
 
 
-def _bounded(variance: Real, below: Real, above: Real, most: Real) -> Real:
-    """Variance of steps of one prompt at least: `variance` with room for all, and otherwise at most (B + 1) / 3 (B - 1)
-    of Bhatia and Davis' bound, as if any number were as likely: all of it of one or two."""
+def _bounded(variance: Real, below: Real, above: Real, most: Real) -> tuple[Real, Real]:
+    """(variance of steps of one prompt at least, how far they vary as if there were room for all).
+
+    It is `variance` with room for all, and otherwise at most (B + 1) / 3 (B - 1) of Bhatia and Davis' bound, as if any
+    number were as likely: all of it of one or two.
+    """
     bound = maximum(below * above, 0.0) * minimum(safe_divide(most + 1.0, 3.0 * (most - 1.0), 1.0), 1.0)
-    return jnp.where(bound > 0, variance / jnp.sqrt(jnp.sqrt(1.0 + safe_divide(variance, bound, 0.0) ** 4)), 0.0)
+    freely = jnp.where(bound > 0, 1.0 / (1.0 + safe_divide(variance, bound, 0.0) ** 4), 0.0)
+    return variance * jnp.sqrt(jnp.sqrt(freely)), freely
 
 
 def _held(came: Real, none: Real, second: Real, limit: _Limit) -> tuple[Real, Real]:

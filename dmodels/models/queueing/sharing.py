@@ -264,7 +264,8 @@ def _bounded(variance: Real, below: Real, above: Real, most: Real) -> tuple[Real
     number were as likely: all of it of one or two.
     """
     bound = maximum(below * above, 0.0) * minimum(safe_divide(most + 1.0, 3.0 * (most - 1.0), 1.0), 1.0)
-    freely = jnp.where(bound > 0, 1.0 / (1.0 + safe_divide(variance, bound, 0.0) ** 4), 0.0)
+    over = minimum(safe_divide(variance, bound, 1e6), 1e6)
+    freely = 1.0 / (1.0 + over**4)
     return variance * jnp.sqrt(jnp.sqrt(freely)), freely
 
 

@@ -345,6 +345,7 @@ def test_what_points_of_load_generators_become():
     assert (rows_of([middle]).rows[0].ttft_s, rows_of([middle]).rows[0].tpot_s) == (0.2, 0.02)  # where no mean is told
     table = rows_of([replace(point, tpot=LatencyStats()), point])
     assert len(table.rows) == 1 and "streaming" in table.rejected[0].reason
+    assert (table.rejected[0].id, table.rejected[0].line) == ("f: line 2", 0)  # the point says where, file and line
 
 
 def test_a_run_of_which_nothing_is_known_is_a_plain_one():

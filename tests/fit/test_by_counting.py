@@ -446,6 +446,15 @@ def test_every_number_of_a_point_is_its_rows():
         }
         for ours, layout in ((points.decode, row.decode), (points.prefill, row.prefill)):
             assert [float(x[k]) for x in (ours.tp, ours.pp, ours.dp, ours.ep)] == [layout.tp, 1.0, layout.dp, layout.ep]
+    # the search has instances that do both first, in the order of what was measured; only the others have a shift
+    backwards, told = to_points(Table(rows[::-1], []))
+    problem = silicon.problem_of(backwards, told.rows)[0]
+    both, apart, shift = problem.halves
+    assert [np.ravel(part.concurrency).tolist() for part in (both, apart)] == [
+        [rows[0].concurrency],
+        [rows[2].concurrency, rows[1].concurrency],
+    ]
+    assert np.shape(shift) == (2, len(hierarchy.NAMES)) and np.shape(problem.measured) == (3, 2)
 
 
 def test_separate_instances_serve_the_prompts_and_answers_of_their_row(monkeypatch):

@@ -8,7 +8,9 @@ r"""How each engine divides a GPU: what its start-up run sets aside, and what th
   limit of its answer are free (GUARANTEED_NO_EVICT, its default); the limit is taken to be the answer's own length.
 
 Sources: vLLM `gpu_worker.determine_available_memory`, SGLang `server_args` and `profile_max_num_token`, TensorRT-LLM
-`KvCacheCreator`; the constants are medians of the engine logs in benchmarks/accuracy/data/engine_logs.csv.
+`KvCacheCreator`; the constants are medians of the engine logs in benchmarks/accuracy/data/engine_logs.csv. What vLLM
+charges outside PyTorch, one H100 logs as 0.16 GiB (its pull request 12126); the sampler's bytes are those of the two
+lines whose peak is the sampler's, gpt-oss-120b for 1,024 sequences.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ UNSORTED_SINCE = (0, 15)
 class EngineMemory(Record):
     """What an engine keeps beside weights and cache. All bytes are per GPU."""
 
-    logit_bytes: Real = quantity(37.0)  # of the sampler at its peak, per sequence and word of the vocabulary
-    driver_bytes: Real = quantity(0.1 * GIB)  # charged to the cache: kernels' workspaces, and the context where it is
+    logit_bytes: Real = quantity(38.0)  # of the sampler at its peak, per sequence and word of the vocabulary
+    driver_bytes: Real = quantity(0.16 * GIB)  # charged to the cache: kernels' workspaces, and the context where it is
     communicator_bytes: Real = quantity(1.75 * GIB)  # of several GPUs on a fast link: NCCL's and all-reduce buffers
     bus_communicator_bytes: Real = quantity(0.2 * GIB)  # the same over PCIe, `FAST_LINK` and below
     latent_workspace_tokens: Real = quantity(65536.0)  # of a prefix that latent attention expands at a time
@@ -52,7 +54,7 @@ def engine_memory(engine: str = "vllm", release: str = "", *, tuned: bool = Fals
     TensorRT-LLM admits as many requests as there are free blocks for (MAX_UTILIZATION).
 
     >>> float(engine_memory("vllm", "0.11.2").logit_bytes), float(engine_memory("vllm", "0.20").logit_bytes)
-    (37.0, 12.0)
+    (38.0, 12.0)
     """
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)

@@ -182,6 +182,8 @@ def _limit(most: Real, came: Real, square: Real) -> _Limit:
 
 
 class _Steps(NamedTuple):
+    """What steps are, by the share of them in which no prompt came."""
+
     mean_s: Real
     variance_s2: Real
     some_s: Real  # mean of those after one or more prompts came

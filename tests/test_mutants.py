@@ -72,6 +72,16 @@ def test_what_changes_nothing_is_no_change(toy):
     assert "b, a" in swaps and swaps.count("b, a") == 1 and not any(new.startswith("2 * a, b") for new in swaps)
 
 
+def test_what_a_text_puts_in_is_changed_and_swapped(toy):
+    place = toy / "toy" / "told.py"
+    place.write_text("def told(a, b, c):\n    return f'{{a}} {1e3 * a:.1f} ms of {b!r}' f', {c[1:2]:>4}'\n")
+    told = [change.applied().splitlines()[1].strip() for change in changes(place)]
+    assert "return f'{{a}} {(1e3) / (a):.1f} ms of {b!r}' f', {c[1:2]:>4}'" in told
+    assert "return f'{{a}} {b:.1f} ms of {1e3 * a!r}' f', {c[1:2]:>4}'" in told
+    assert "return f'{{a}} {1e3 * a:.1f} ms of {c[1:2]!r}' f', {b:>4}'" in told
+    assert "return f'{{a}} {1e3 * a:.1f} ms of {b!r}' f', {c[2:2]:>4}'" in told
+
+
 def ran(name: str, *lines: int, file: str = "toy/area.py", cpu_s: float = 1.0, opened: str = "") -> Recorded:
     return Recorded(name, True, cpu_s, {file: sum(1 << line for line in lines)}, frozenset([opened]))
 

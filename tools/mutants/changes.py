@@ -64,14 +64,16 @@ OPPOSITES = dict(
 #: Whose arguments may stand in any order.
 COMMUTE = {"add", "multiply", "min", "max", "minimum", "maximum", "fmin", "fmax", "hypot", "logical_and", "logical_or"}
 UNIT = re.compile(r"_(s|ms|rps|tokens|bytes|gpus|frac|w|usd|count)$")
+#: What an f-string puts in; not `{{this}}`.
+FIELD = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")
 NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 
 
 class _Code:
     """The changes of one Python file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.text = path, path.read_text(encoding="utf-8")
+    def __init__(self, path: Path, text: str) -> None:
+        self.path, self.text = path, text
         lines = self.text.splitlines(keepends=True)
         self.lines = [line.encode() for line in lines]
         self.starts = [0, *itertools.accumulate(len(line) for line in lines)]
@@ -151,6 +153,8 @@ class _Code:
             case ast.Attribute(attr=attr, ctx=ast.Load()) if self.peers.get(attr):
                 stop = self.span(node)[1]
                 yield Change(self.path, stop - len(attr), stop, self.peers[attr][0], "name")
+            case ast.JoinedStr():
+                yield from self.of_words(node)
             case ast.Dict(values=values):
                 for pair in itertools.pairwise(values):
                     yield from self.swapped(*pair, "swapped values")
@@ -158,21 +162,46 @@ class _Code:
                 for pair in itertools.pairwise(values):
                     yield from self.swapped(*pair, "swapped values")
 
+    def of_words(self, node: ast.JoinedStr) -> Iterator[Change]:
+        """Changes of what a text is told to put in, and neighbours put in for each other."""
+        start, stop = self.span(node)
+        fields = [(found.start(1), _expression(found[1])) for found in FIELD.finditer(self.text, start, stop)]
+        fields = [(at, told) for at, told in fields if told]
+        for at, told in fields:
+            for change in _Code(self.path, told).changes():
+                yield change._replace(start=at + change.start, stop=at + change.stop)
+        for (a, first), (b, second) in itertools.pairwise(fields):
+            if first != second:
+                yield Change(self.path, a, b + len(second), second + self.text[a + len(first) : b] + first, "words")
+
+
+def _expression(field: str) -> str:
+    """`x[1:2]` of `x[1:2]:.1f`, what a field puts in without how it is written; "" where none is found."""
+    for stop in [len(field), *(k for k, letter in enumerate(field) if letter in ":!")]:
+        try:
+            ast.parse(field[:stop], mode="eval")
+        except SyntaxError:
+            continue
+        return field[:stop]
+    return ""
+
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node that runs: no docstrings, annotations, names to export, or parts of f-strings."""
+    """Every node that runs: no docstrings, annotations, names to export, or (their places are wrong before Python
+    3.12) parts of f-strings, which are looked for in the text."""
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "type_params"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, ast.AST) or isinstance(child, ast.JoinedStr | ast.Import | ast.ImportFrom):
+            if not isinstance(child, ast.AST) or isinstance(child, ast.Import | ast.ImportFrom):
                 continue
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
                 continue  # a docstring
             if isinstance(child, ast.Assign) and ast.unparse(child.targets[0]) == "__all__":
                 continue
             yield child
-            yield from _code(child)
+            if not isinstance(child, ast.JoinedStr):
+                yield from _code(child)
 
 
 def _of_data(path: Path) -> Iterator[Change]:
@@ -195,4 +224,4 @@ def _of_data(path: Path) -> Iterator[Change]:
 
 def changes(path: Path) -> list[Change]:
     """Every change of one file."""
-    return list(_Code(path).changes() if path.suffix == ".py" else _of_data(path))
+    return list(_Code(path, path.read_text(encoding="utf-8")).changes() if path.suffix == ".py" else _of_data(path))

@@ -83,6 +83,11 @@ def test_the_page_has_a_dial_for_everything_and_the_answer_already(address):
     turned = ("rate", "isl", "osl", "cached", "ttft", "tpot", "headroom", "spare", "gpus")
     for name in (*turned, "price_h100_sxm", "price_h200_sxm"):
         assert f'<label for="{name}">' in page and f'data-for="{name}"' in page
+    labels = dict(re.findall(r'<label for="(\w+)">([^<]*)<', page))
+    units = {"rate": "req/s", "isl": "tokens", "osl": "tokens", "ttft": "ms", "tpot": "ms", "cached": "%"}
+    for name in ("price_h100_sxm", "price_h200_sxm"):
+        assert labels[name] == f"price of {name.removeprefix('price_')} [USD/h]"
+    assert all(labels[name].endswith(f" [{unit}]") for name, unit in units.items()), labels
     assert page.count('type="range"') == 11
     assert re.findall('<select id="([a-z]+)"', page) == ["gpu", "weights", "kv"]
     ends = re.findall(r'data-for="(\w+)" .*?data-low="([^"]*)" data-high="([^"]*)".*?value="(\d+)"', page)

@@ -742,7 +742,7 @@ def test_colours_are_logarithmic_from_a_factor_of_five(least, most, scale):
     assert float(mesh.norm(middle)) == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("places", [(0.05, 0.2), (0.5, 0.6), (0.93, 0.97), (0.4, 0.31)])
+@pytest.mark.parametrize("places", [(0.05, 0.2), (0.05, 0.5), (0.5, 0.6), (0.93, 0.97), (0.4, 0.31), (0.93, 0.2)])
 def test_marks_on_a_load_are_named_inside_the_picture_and_not_one_over_the_other(places):
     """Towards the wider side where there is one, and the second one's words away from the first one's line."""
     runs, knee = places
@@ -754,6 +754,10 @@ def test_marks_on_a_load_are_named_inside_the_picture_and_not_one_over_the_other
         line = seen.axes.transData.transform((place, 0.0))[0]
         assert picture.x0 <= box.x0 and box.x1 <= picture.x1
         assert min(abs(box.x0 - line), abs(box.x1 - line)) < 12.0  # beside its own line
+    use = Record(slots_by_memory_count=120.0, slots_by_engine_count=256.0)
+    held = Drawn(lambda axes: plan_figures.occupancy(load_of(operating_frac=runs, knee_frac=knee), use, axes))
+    word = next(text for text in held.axes.texts if text.get_text().startswith("runs with ")).get_window_extent()
+    assert held.axes.bbox.x0 <= word.x0 and word.x1 <= held.axes.bbox.x1
     second = max(zip(places, boxes, strict=True), key=lambda pair: pair[0])
     if 0.32 < second[0] < 0.66:
         assert second[1].x0 > seen.axes.transData.transform((second[0], 0.0))[0]

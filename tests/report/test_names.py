@@ -186,3 +186,19 @@ def test_a_name_takes_the_side_that_is_free(free, kind):
     assert 0 < gap < 8 * scale
     if kind == "words":
         assert not any(box.overlaps(one.get_window_extent()) for one in axes.texts if one is not text)
+
+
+@pytest.mark.parametrize("free", BESIDE)
+def test_a_name_keeps_away_from_what_it_would_not_hide(free):
+    """All sides have room for it; the one is taken on which the points around are farther off."""
+    (axes,) = style.figure(lambda axes: axes.set(xlim=(0, 10), ylim=(0, 10)), 6, 4, quick=True).axes
+    point, scale, beside = axes.transData.transform((5.0, 5.0)), axes.figure.dpi / 72, np.array(BESIDE[free])
+    around = np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j])
+    far = np.where((around @ beside)[:, None] > 0, np.array([52.0, 34.0]), np.array([36.0, 22.0]))
+    x, y = axes.transData.inverted().transform(point + scale * around * far).T
+    naming.name_groups(axes, [naming.Group([5.0], [5.0], "name", 0), naming.Group(x, y)])
+    axes.figure.draw_without_rendering()
+    (text,) = axes.texts
+    box = text.get_window_extent()
+    way = np.array([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]) - point
+    assert way @ beside > 2 * scale and abs(way @ beside[::-1]) < 2 * scale

@@ -450,6 +450,7 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     assert units["Time to first token"] == "s" and units["Requests a second"] == "reqps"
     places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in made["panels"]]
     assert places == [(0, 0), (12, 0), (0, 8), (12, 8), (0, 16), (12, 16)]
+    assert {(p["gridPos"]["w"], p["gridPos"]["h"]) for p in made["panels"]} == {(12, 8)}  # no gap, none over another
     assert [p["id"] for p in made["panels"]] == [1, 2, 3, 4, 5, 6]
     orders = [[t["legendFormat"] for t in p["targets"]] for p in made["panels"][1:3]]
     assert orders == [["mean", "P99", "model, mean", "model, P99"], ["mean", "P99", "model, mean"]]  # in one order
@@ -831,20 +832,22 @@ def test_three_sentences_say_what_four_do():
 def test_alternatives_stand_once_each_under_the_first_name_they_have():
     """Best of each kind, the cheapest estimate, the best of each type; dollars of a million tokens by the hour."""
     best, split, cheap = fleet(8, 36.0), fleet(4, 50.0, "split"), fleet(6, 30.0)
-    for d, high in ((best, 12.0), (split, math.inf), (cheap, 6.0)):
+    other = fleet(16, 60.0)
+    for d, high in ((best, 12.0), (split, math.inf), (cheap, 6.0), (other, 16.0)):
         d.gpus_low, d.gpus_high, d.usd_per_year = d.gpus, high, 8760 * d.usd_per_hour
         d.tokens_per_s, d.ttft_s, d.tpot_s = 2000.0, 0.5, 0.04
-        d.pools = [pool("all", layout=Record(gpu="h100"))]
-    answer = Record(best=best, kinds=[best, split], cheapest=cheap, by_gpu=[best, split], question=asked())
+        d.pools = [pool("all", layout=Record(gpu="h200" if d is other else "h100"))]
+    answer = Record(best=best, kinds=[best, split], cheapest=cheap, by_gpu=[best, split, other], question=asked())
     found = row(plan_tables.alternatives_table(answer))
     assert [(r["alternative"], r["GPUs"], r["80 % interval"]) for r in found] == [
         ("recommended: one pool", 8, "8 to 12"),
         ("split", 4, "4 to infeasible"),
         ("cheapest estimate: one pool", 6, "6 to 6"),
+        ("only h200: one pool", 16, "16 to 16"),
     ]
     assert found[0]["USD/Mtoken out"] == pytest.approx(5.0) and found[0]["USD/year"] == 315_360  # 7.2 million an hour
     assert (found[1]["pools"], found[1]["USD/h"]) == ("4 x 1 h100", 50.0)
-    assert [d for _, d in plan_tables.alternatives(answer)] == [best, split, cheap]
+    assert [d for _, d in plan_tables.alternatives(answer)] == [best, split, cheap, other]
     assert found[2]["TTFT P99 [ms]"] == 500 and found[2]["TPOT P99 [ms]"] == 40
 
 

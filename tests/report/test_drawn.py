@@ -571,6 +571,8 @@ def test_sweeps():
     assert [t.get_text() for t in shown.get_xticklabels()] == ["1", "2", "4"]
     assert (shown.get_xlabel(), shown.get_ylabel()) == ("rate", "tp")
     assert shown.get_title(loc="right") == "hatched: nothing is feasible"
+    (behind,) = [patch for patch in shown.patches if patch.get_hatch()]  # it shows wherever nothing is drawn over it
+    assert behind.get_window_extent().bounds == pytest.approx(shown.bbox.bounds)
     whole = sweep_figures.heatmap(ds.assign(flags=0 * ds.flags), "cost")
     assert whole.get_title(loc="right") == ""  # nothing is hatched there
     spans = xr.Dataset(
@@ -707,9 +709,12 @@ def test_the_slo_of_tokens_is_in_the_picture_where_a_user_may_see_it():
     answer = fleets()  # the fastest: 60 tokens a second
     for bound, there in ((0.04, True), (1 / 85, True), (1 / 95, False)):
         answer.question.slo.tpot_s = bound
-        axes = style.panel(7.0, 4.0)
-        plan_figures.throughput_front(answer, axes)
-        assert ("TPOT SLO" in [text.get_text() for text in axes.texts]) == there
+        axes = Drawn(lambda axes: plan_figures.throughput_front(answer, axes)).axes
+        said = {text.get_text(): text.get_window_extent() for text in axes.texts}
+        assert ("TPOT SLO" in said) == there
+        if there:  # on the wider side of its line
+            line, middle = axes.transData.transform((1 / bound, 0.0))[0], (axes.bbox.x0 + axes.bbox.x1) / 2
+            assert said["TPOT SLO"].x0 > line if line < middle else said["TPOT SLO"].x1 < line
 
 
 def test_scales_of_sweeps_follow_their_values():

@@ -109,8 +109,9 @@ def test_the_tests_that_run_a_changed_line_are_chosen_cheapest_first(toy):
 
 def test_a_test_that_is_too_long_is_passed_over_and_not_those_after_it(toy):
     tests = [ran(name, 7, cpu_s=seconds) for name, seconds in (("a", 4.0), ("b", 30.0), ("c", 6.0), ("d", 1.0))]
-    assert [test.name for test in affordable(tests, 10.0)] == ["a", "c"]
-    assert affordable(tests[1:2], 10.0) == tests[1:2] and affordable([], 10.0) == []
+    assert [test.name for test in affordable(tests, 10.0, 10.0)] == ["a", "c"]
+    assert [test.name for test in affordable(tests, 5.0, 40.0)] == ["a", "d"]
+    assert affordable(tests[1:2], 10.0, 40.0) == tests[1:2] and affordable([], 10.0, 40.0) == []
 
 
 def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy):

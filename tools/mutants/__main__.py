@@ -29,6 +29,8 @@ from tools.mutants.choose import Chooser
 from tools.mutants.record import Recorded, digest, read, record
 from tools.mutants.warm import Copy
 
+#: So many times the seconds of a run may have been recorded by tests that share their fixtures.
+SHARING = 4
 SUFFIXES = {".py", ".csv", ".json", ".jsonl", ".toml", ".js"}
 
 
@@ -70,11 +72,11 @@ def drawn(package: Path, rooms: list[str], count: int, seed: int) -> list[tuple[
     return found
 
 
-def affordable(tests: list[Recorded], limit_s: float) -> list[Recorded]:
-    """Those of `tests`, in turn, for which the limit has room; of too long ones alone the first."""
+def affordable(tests: list[Recorded], limit_s: float, at_most_s: float) -> list[Recorded]:
+    """Those of `tests`, in turn, that take `limit_s` at most, and `at_most_s` together; of too long ones the first."""
     found, spent_s = [], 0.0
     for test in tests:
-        if spent_s + test.cpu_s <= limit_s:
+        if test.cpu_s <= limit_s and spent_s + test.cpu_s <= at_most_s:
             found.append(test)
             spent_s += test.cpu_s
     return found or tests[:1]
@@ -105,18 +107,21 @@ class Checker:
             print(f"recorded {file.relative_to(self.root)}: {spent:.0f} CPU s", flush=True)
 
     def chosen(self, change: Change) -> tuple[list[Recorded], int]:
-        """The tests that judge a change, as many as the limit allows, and how many there are."""
+        """The tests that judge a change until the limit is spent, and how many there are.
+
+        Their seconds were recorded one by one, each with all that it shares with others; together they take fewer.
+        """
         tests = self.chooser.tests_of(change)
-        return affordable(tests, self.limit_s), len(tests)
+        return affordable(tests, self.limit_s, SHARING * self.limit_s), len(tests)
 
     def judge(self, room: str, change: Change) -> Judged:
         tests, count = self.chosen(change)
         if not tests:
             return Judged(room, change, "", 0, 0, 0.0)
         names = [test.name for test in tests]
-        limit_s = 3 * sum(test.cpu_s for test in tests) + 60  # as recorded, and compiling what was changed
-        by, spent = self.copy.with_change(change.path, change.applied(), names, limit_s)
-        if "::" not in by and by not in ("", "?") and self.copy.first_failure(names, limit_s)[0] == by:
+        limit_s = 3 * self.limit_s + 60  # one that goes on and on; compiling what was changed takes its time, too
+        by, spent = self.copy.with_change(change.path, change.applied(), names, limit_s, self.limit_s)
+        if "::" not in by and by not in ("", "?") and self.copy.first_failure(names, limit_s, self.limit_s)[0] == by:
             by = "?"  # the tests do not start without the change, too
         return Judged(room, change, by, count, len(tests), spent)
 
@@ -170,7 +175,7 @@ def stale(file: Path, root: Path, kept: Path) -> bool:
 
 def told(one: Judged, root: Path) -> str:
     what = {"": "SURVIVED", "?": "UNDECIDED"}.get(one.by, "noticed")
-    by = f" by {one.by}" if what == "noticed" else f" {one.run} of {one.tests} tests"
+    by = f" by {one.by}" if what == "noticed" else f" the nearest of {one.tests} tests, {one.run} at most"
     return f"{what}: {one.change.told(root)};{by}, {one.cpu_s:.1f} CPU s"
 
 

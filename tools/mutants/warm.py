@@ -9,6 +9,7 @@ import runpy
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,8 @@ class Copy:
             return -os.WTERMSIG(ended), seconds
         return os.WEXITSTATUS(ended), seconds
 
-    def first_failure(self, tests: list[str], limit_s: float) -> tuple[str, float]:
-        """The first failing test's id, "" if all pass, "?" where time ran out; and the CPU seconds."""
+    def first_failure(self, tests: list[str], limit_s: float, enough_s: float = 3600.0) -> tuple[str, float]:
+        """The first failing test's id, "" if all pass that begin in `enough_s`, "?" where time ran out; CPU seconds."""
         told = self.folder.parent / "told"
         told.write_text("")
 
@@ -82,6 +83,10 @@ class Copy:
                 def pytest_runtest_logreport(self, report):
                     if report.failed:
                         told.write_text(report.nodeid)
+
+                def pytest_runtest_logfinish(self, nodeid):
+                    if time.process_time() > enough_s:
+                        pytest.exit("enough", returncode=0)
 
                 def pytest_collectreport(self, report):
                     if report.failed:
@@ -98,14 +103,16 @@ class Copy:
             return "?", seconds
         return told.read_text() or f"the tests' start, status {status}", seconds
 
-    def with_change(self, place: Path, text: str, tests: list[str], limit_s: float) -> tuple[str, float]:
+    def with_change(
+        self, place: Path, text: str, tests: list[str], limit_s: float, enough_s: float
+    ) -> tuple[str, float]:
         """`first_failure` with `text` in place of a file of the project."""
         inside = self.folder / place.relative_to(self.root)
         before = {path: path.stat().st_mtime_ns for path in self.machine_code()}
         inside.write_text(text, encoding="utf-8")
         os.utime(inside, (1e9, 1e9))  # kept bytecode is that of another date
         try:
-            return self.first_failure(tests, limit_s)
+            return self.first_failure(tests, limit_s, enough_s)
         finally:
             shutil.copy2(place, inside)
             for path in self.machine_code():  # of the changed kernels; what is kept for the first time has its stamp

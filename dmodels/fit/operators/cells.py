@@ -76,13 +76,17 @@ def fit_cell(
         r = (y - value) / SIGMA
         return float((weight * SIGMA**2 * ROBUST**2 * np.log1p((r / ROBUST) ** 2)).sum() + precision @ (u - mean) ** 2)
 
+    def weighed(slope, value):
+        """What each row counts, and how well rows and prior know the constants."""
+        pull = weight / (1.0 + ((y - value) / SIGMA / ROBUST) ** 2)
+        return pull, (slope * pull[:, None]).T @ slope + np.diag(precision)
+
     u, damping, steps = np.array(prior.start, float), 1e-2, 0
     value = np.asarray(value_of(u, held, gpu, numbers))
     best = loss(u, value)
     while steps < MOST_STEPS:
         slope = np.asarray(slope_of(u, held, gpu, numbers))
-        pull = weight / (1.0 + ((y - value) / SIGMA / ROBUST) ** 2)
-        information = (slope * pull[:, None]).T @ slope + np.diag(precision)
+        pull, information = weighed(slope, value)
         gradient = slope.T @ (pull * (y - value)) - precision * (u - mean)
         lower = False
         while not lower and damping < 1e6:
@@ -98,8 +102,7 @@ def fit_cell(
         if gained < 5e-4 * best:
             break
     slope = np.asarray(slope_of(u, held, gpu, numbers))
-    pull = weight / (1.0 + ((y - value) / SIGMA / ROBUST) ** 2)
-    information = (slope * pull[:, None]).T @ slope + np.diag(precision)
+    _, information = weighed(slope, value)
     # variance from the rows alone, so that a constant which they do not show leaves its level to others
     data = np.diag(np.linalg.inv(information))
     return Fitted(u, 1.0 / np.maximum(1.0 / data - precision, 1e-6), steps)

@@ -6,8 +6,10 @@ import io
 import math
 import re
 from importlib import import_module
+from itertools import combinations
 from types import SimpleNamespace as Record
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -17,12 +19,13 @@ from dmodels.cli.catalog import _model_facts
 from dmodels.cli.command import Form
 from dmodels.cli.plan_inputs import SloTable
 from dmodels.cli.poa import NAMES, PoaAsked
-from dmodels.cli.simulate_server import ServerTable, _show_compared, _write
+from dmodels.cli.simulate_server import ServerTable, _compared_rows, _played_rows, _show_compared, _show_played, _write
 from dmodels.cli.split import _late
 from dmodels.cli.sweep import SweepAsked
 from dmodels.cli.sweep_axes import read_axes
 from dmodels.control import regime
 from dmodels.core.errors import InputError
+from tests.audit.shown import terminal_tables
 
 COMMON = {"with", "what", "that", "them", "each", "from", "this", "where", "which", "than", "many", "does", "says"}
 
@@ -31,16 +34,23 @@ def words(text):
     return {word[:6] for word in re.findall(r"[a-z/]{4,}", text.lower())} - {word[:6] for word in COMMON}
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if " " not in name])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_line_of_a_command_is_of_its_own_help(name):
     """One other's first line at most (a related command's) has more of the same words, for its length."""
     own = words(COMMANDS[name])
     shared = {}
     for other in COMMANDS:
-        if " " not in other:
-            its = words((import_module(f"dmodels.cli.{other}").__doc__ or "").partition("\n\n")[0])
-            shared[other] = len(own & its) / len(own | its)
+        its = words((import_module(f"dmodels.cli.{other.replace(' ', '_')}").__doc__ or "").partition("\n\n")[0])
+        shared[other] = len(own & its) / len(own | its)
     assert shared[name] >= sorted(shared.values())[-2] and shared[name] > 0, shared
+
+
+def test_no_two_commands_would_be_told_better_by_each_others_lines():
+    said = {name: words(line) for name, line in COMMANDS.items()}
+    helped = {name: words(import_module(f"dmodels.cli.{name.replace(' ', '_')}").__doc__) for name in COMMANDS}
+    alike = lambda a, b: len(said[a] & helped[b]) / len(said[a])
+    for a, b in combinations(COMMANDS, 2):
+        assert alike(a, a) + alike(b, b) > alike(a, b) + alike(b, a), (a, b)
 
 
 #: Option that names a file -> the command line before it, and the endings that are accepted.
@@ -129,11 +139,43 @@ def test_requests_of_servers_are_written_to_six_digits_and_laws_told_in_their_un
     _show_compared(Record(name="one"), Record(**vars(found), slower=1.234))
     shown = capsys.readouterr().out
     assert "1,200 requests on one" in shown and "+25.0%" in shown
+    ((row,),) = terminal_tables(shown).values()
+    assert row == {"metric": "TTFT", "simulated": "0.5", "measured": "0.4", "error": "+25.0%"}
     each = "25 us a request that decodes + 7.5 us a prompt token"
     apart = "of the duration between their tokens)"
     assert f"a step of 8 ms + {each} would explain the log (3.1% {apart}" in shown
     assert f"a step of 4 ms + {each} is the calibrated one (7.2% {apart}" in shown
     assert "the calibrated steps, 1.23 times as long, come closest to the log" in shown
+
+
+def test_servers_that_were_played_say_what_they_hold_and_what_became_of_the_requests(capsys):
+    policy = lambda name, slots: Record(name=name, slots=slots, step_tokens=4096, kv_blocks=5000, block_tokens=16)
+    servers = [Record(instances=k + 2, name=f"server {k}", policy=policy(f"scheduler {k}", 64 + k)) for k in (0, 1)]
+    late = Record(value=0.5, low=0.25, high=0.75, flags=0)
+    found = Record(labels=["all"], pools=[{"ttft_mean_s": late}], source="t.csv", rate_rps=7.0)
+    _show_played(servers, Record(**vars(found), requests_count=1200, cut_count=34, restarts_count=5))
+    *shown, first, second, told = capsys.readouterr().out.strip().splitlines()
+    assert "t.csv at 7 req/s on 2 x server 0 + 3 x server 1" in " ".join(" ".join(shown).split())
+    assert first == "scheduler 0: up to 64 requests and 4,096 tokens in a step, room for 80,000 tokens"
+    assert second == "scheduler 1: up to 65 requests and 4,096 tokens in a step, room for 80,000 tokens"
+    left = "1,200 requests, 34 left out as warm-up and end"
+    assert told == f"{left}; 5 times a request gave way and was computed again"
+
+
+def test_every_request_of_a_server_is_written_with_what_it_asked_and_when_it_was_answered():
+    """Of request k of a list every figure is its own; what is simulated is no more than half of what was measured."""
+    times = {f"{name}_s": np.array([n, n + 0.5]) for n, name in enumerate(("arrival", "ttft", "tpot", "e2e", "wait"))}
+    served = Record(output_tokens=np.array([7, 8]), restarts=np.array([0, 3]), **times)
+    asked = np.array([100, 200])
+    row = {"input_tokens": 200, "output_tokens": 8, "arrival_s": 0.5, "ttft_s": 1.5, "tpot_s": 2.5, "e2e_s": 3.5}
+    _, found = _played_rows(Record(labels=["all"], served=[(asked, served)]))
+    assert found == row | {"pool": "all", "wait_s": 4.5, "restarts": 3}
+    quick = Record(**{name: values / 2 for name, values in times.items()})
+    log = Record(ids=["a", "b"], input_tokens=asked)
+    _, found = _compared_rows(Record(log=log, measured=served, simulated=quick))
+    told = {f"measured_{name}": row.pop(name) for name in ("ttft_s", "tpot_s", "e2e_s")}
+    told |= {name.replace("measured", "simulated"): value / 2 for name, value in told.items()}
+    assert found == row | told | {"request_id": "b"}
 
 
 def test_one_column_of_a_trace_tells_classes_apart():

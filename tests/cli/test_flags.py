@@ -6,7 +6,9 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import re
 import shlex
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -430,6 +432,77 @@ def test_what_is_typed_behind_a_command(name):
     assert there["option"] & {"--device", "--json", "--show-python"} == form
     if name in OTHERS or "scenario" in asked:
         assert there["option"] - form == {word for word in asked if word.startswith("--")}
+
+
+#: Option -> a word of its help, where none is in its name, or a neighbour's help has that, too.
+MEANT = {
+    **{"--a": "per request", "--b": "idle", "--d": "scale", "--beta": "order", "--saturation": "at the pole"},
+    **{"--omega": "miss", "--tau": "temperature", "--tp": "tensor", "--pp": "pipeline", "--dp": "data parallel"},
+    **{"--ep": "expert", "--wide-ep": "experts", "--isl": "fixed input", "--osl": "fixed output", "--rate": "req/s"},
+    **{"--ttft": "first token", "--tpot": "per output token", "--e2e": "whole request", "--backend": "engine"},
+    **{
+        "--axis": "rate=10:10000",
+        "--baseline": "idle",
+        "--budget": "cost",
+        "--calibrate": "fit a, b",
+        "--slots": "runs",
+    },
+    **{"--capacity": "places", "--checkpoint": "load", "--chunk": "prompt tokens", "--class": "SLOs of their own"},
+    **{"--concurrency": "in flight", "--confidence": "probability", "--context": "tokens", "--device": "computed"},
+    **{"--ensure": "replays", "--force": "over a file", "--from-deployment": "what runs", "--hours": "how far back"},
+    **{
+        "--headroom": "more load|sizing factors",
+        "--input": "prompt",
+        "--output": "answer|ranks",
+        "--kind": "operators",
+    },
+    **{
+        "--kv-dtype": "bf16, fp8 or fp4",
+        "--weight-dtype": "int4",
+        "--limit": "bad rows",
+        "--max-num-seqs": "batch|most s",
+    },
+    **{"--max-num-batched-tokens": "tokens in a step", "--out": "write|file", "--percentile": "share of|to report"},
+    **{"--plot": "draw|over time", "--policy": "round-robin", "--precision": "half-width|of the weights"},
+    **{"--prefill": "own, shared", "--region": "place", "--release": "0.20", "--repair": "mend", "--replay": "log of"},
+    **{
+        "--runs": "per policy",
+        "--seed": "random",
+        "--sensitivity": "one input at a time",
+        "--show-python": "library call",
+    },
+    **{"--solve-for": "tightest", "--spare": "less in each pool", "--spill": "go long", "--step": "between windows"},
+    **{"--telemetry": "Prometheus", "--threshold": "short request", "--thresholds": "total tokens", "--top": "rows"},
+    **{"--utilization": "share of GPU", "--verdict": "refuted", "--verify": "exit 1", "--model": "Hugging Face"},
+    **{
+        "--gpu": "GPU types|GPU, like|was measured|of the fleet",
+        "--gpu-file": "your own",
+        "--gpus": "of each|per inst",
+    },
+    **{"--node-gpus": "whole nodes", "--prefix-hits": "off the prompts", "--cached-share": "share of"},
+    **{
+        "--measured": "load generator",
+        "--measured-tp": "tensor",
+        "--deploy": "for a tool",
+        "--block-tokens": "KV block",
+    },
+    **{"--batched-tokens": "one iteration", "--short-instances": "of a pool", "--short-slots": "at once"},
+    **{"--prefill-instances": "only prefill", "--standby-instances": "either side"},
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_an_option_is_its_own(name):
+    """A word of its name or what that means is in it; no two that stand beside each other could be exchanged."""
+    told = [(p.opts[0], p.help) for p in app.click_command(name).params if p.param_type_name == "option"]
+
+    def fits(option: str, says: str) -> bool:
+        begins = "|".join(rf"\b{part[:5]}" for part in option[2:].split("-"))
+        return re.search(MEANT.get(option, f"(?i){begins}"), says) is not None
+
+    assert not [(option, says) for option, says in told if not fits(option, says)]
+    beside = [(a[0], b[0]) for a, b in pairwise(told) if fits(a[0], b[1]) and fits(b[0], a[1])]
+    assert not beside
 
 
 def told(line: str, monkeypatch, **answer) -> dict:

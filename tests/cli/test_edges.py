@@ -320,5 +320,7 @@ def test_errors_of_kernels_are_shown_in_per_cent_by_what_was_held_out(capsys):
         "-",
         "25.0 % (60 %)",
     ]
+    fit_operators._write(found, None)
+    assert capsys.readouterr().err == "dmodels: a.parquet: skipped, no such GPU\n"
     stated = fit_operators._result(found)
     assert stated["skipped"] == [{"table": "a.parquet", "reason": "no such GPU"}] and stated["rows"] == {"gemm": 1234}

@@ -342,6 +342,8 @@ def test_all_that_is_found_beside_a_plan_is_said_in_its_place(monkeypatch):
     beside = Beside(limit="limit", apart="classes", together="priorities", regions="regions")
     said = ["advice of limit", "classes_told of classes", "together_told of priorities", "regions_told of regions"]
     assert beside.told("plan") == said
+    monkeypatch.setattr(plan_notes, "advice", lambda *found: [*found])
+    assert Beside(["change"], "pays", "tail", limit="limit").told("plan")[:3] == ["pays", "tail", "limit"]
 
 
 def test_all_that_is_found_beside_a_plan_stands_under_its_own_name(monkeypatch):

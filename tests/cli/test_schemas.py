@@ -70,6 +70,10 @@ def test_a_mistake_names_the_flag_or_the_key(tmp_path):
     path.write_text('[slo]\nttft = "5"\n')
     with pytest.raises(InputError, match=r"plan\.toml: slo\.ttft: '5': a unit is missing"):
         read_scenario(path, PlanInputs)
+    path.write_text("[slo\n")
+    with pytest.raises(InputError) as told:
+        read_scenario(path, PlanInputs)
+    assert str(told.value).startswith(f"{path}: not TOML: Expected ']'")
 
 
 def test_the_printed_call_is_the_call_that_is_made():

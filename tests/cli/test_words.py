@@ -7,6 +7,7 @@ import math
 import re
 from importlib import import_module
 from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace as Record
 
 import numpy as np
@@ -14,17 +15,21 @@ import pytest
 from rich.console import Console
 
 from dmodels import catalog
-from dmodels.cli import COMMANDS, main, render
+from dmodels.cli import COMMANDS, main, plan, render
 from dmodels.cli.catalog import _model_facts
-from dmodels.cli.command import Form
+from dmodels.cli.command import Form, announce, check_output
 from dmodels.cli.plan_inputs import SloTable
-from dmodels.cli.poa import NAMES, PoaAsked
+from dmodels.cli.poa import NAMES, PoaAsked, _draw
+from dmodels.cli.simulate import _show as _show_fleet
 from dmodels.cli.simulate_server import ServerTable, _compared_rows, _played_rows, _show_compared, _show_played, _write
 from dmodels.cli.split import _late
 from dmodels.cli.sweep import SweepAsked
+from dmodels.cli.sweep import _show as _show_sweep
 from dmodels.cli.sweep_axes import read_axes
 from dmodels.control import regime
+from dmodels.core import extras
 from dmodels.core.errors import InputError
+from dmodels.report import style
 from tests.audit.shown import terminal_tables
 
 COMMON = {"with", "what", "that", "them", "each", "from", "this", "where", "which", "than", "many", "does", "says"}
@@ -162,6 +167,17 @@ def test_servers_that_were_played_say_what_they_hold_and_what_became_of_the_requ
     assert told == f"{left}; 5 times a request gave way and was computed again"
 
 
+def test_a_fleet_of_two_kinds_is_told_with_how_many_there_are_of_each(capsys):
+    kinds = Record(prefill_instances=2, instances=3, standby_instances=1, disaggregated=True, policy=None)
+    late = Record(value=0.5, low=0.25, high=0.75, samples=9, flags=0)
+    _show_fleet(Record(**vars(kinds), traffic="mooncake"), {"all": {"ttft_mean_s": late}}, 7.0)
+    kinds.disaggregated, kinds.short_instances, kinds.slots, kinds.short_slots = False, 4, 5, 6
+    _show_fleet(Record(**vars(kinds), traffic="mooncake"), {"all": {"ttft_mean_s": late}}, 7.0)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "mooncake at 7 req/s on 2 prefill + 3 decode + 1 standby, phasor" in shown
+    assert "mooncake at 7 req/s on 4 x 6 + 3 x 5 slots, jsq" in shown
+
+
 def test_every_request_of_a_server_is_written_with_what_it_asked_and_when_it_was_answered():
     """Of request k of a list every figure is its own; what is simulated is no more than half of what was measured."""
     times = {f"{name}_s": np.array([n, n + 0.5]) for n, name in enumerate(("arrival", "ttft", "tpot", "e2e", "wait"))}
@@ -199,8 +215,6 @@ def test_a_sweep_goes_out_from_what_its_file_says():
 
 
 def test_a_plan_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
-    from dmodels.cli import plan
-
     seen = {}
     monkeypatch.setattr(plan, "answer", lambda asked, form, again, **how: seen.update(again=again, **how) or 0)
     line = ["plan", "--rate", "20 req/s", "--no-sensitivity", "--out", "a page.html"]
@@ -217,6 +231,60 @@ def test_a_plan_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
     tools = seen["tools"]
     assert (tools.form, tools.folder, seen["out"]) == ("kubernetes", tmp_path / "folder", None)
     assert (seen["verify"], seen["ensure"], seen["solve_for"]) == (True, True, None)
+
+
+def test_a_report_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(plan, "answer", lambda asked, form, again, **how: seen.append((again, str(how["out"]))) or 0)
+    monkeypatch.chdir(tmp_path)
+    Path("a plan.toml").write_text("")
+    assert main(["report", "a plan.toml", "--out", "page.html"]) == 0 == main(["report", "a plan.toml"])
+    asked = "dmodels report 'a plan.toml' --out "
+    assert seen == [(f"{asked}page.html", "page.html"), (f"{asked}'a plan.html'", "a plan.html")]
+
+
+def test_formats_say_what_reads_and_what_writes_them(capsys):
+    assert main(["formats"]) == 0
+    (lines,) = terminal_tables(capsys.readouterr().out).values()
+    found = {line["format"]: line for line in lines}
+    assert "--deploy" in found["kserve"]["written by"] and "--from-deployment" in found["kserve"]["read by"]
+    assert "--deploy" not in " ".join(line["read by"] for line in lines)
+    assert "--from-deployment" not in " ".join(line["written by"] for line in lines)
+
+
+def test_what_readers_want_to_be_known_is_said_once_with_the_name_of_the_file(capsys):
+    trace = Record(name="t.csv", notices=("3 lines dropped", "sorted"))
+    announce(Record(values=lambda: [trace, Record(other=1), trace]))
+    assert capsys.readouterr().err == "dmodels: t.csv: 3 lines dropped\ndmodels: t.csv: sorted\n"
+
+
+def test_what_a_file_to_write_lacks_is_told_behind_its_option(monkeypatch, tmp_path):
+    for given, lacks in (
+        (tmp_path, "a folder; the name of a file is accepted"),
+        (tmp_path / "x.gif", "a name that ends in .png, .pdf or .svg is accepted"),
+    ):
+        with pytest.raises(InputError) as told:
+            check_output("plot", given, ".png", ".pdf", ".svg")
+        assert str(told.value) == f"--plot {given}: {lacks}"
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(InputError) as told:
+        check_output("plot", tmp_path / "x.png", ".png", ".svg")
+    assert str(told.value) == f"--plot {tmp_path / 'x.png'} needs matplotlib: pip install 'dmodels[report]'"
+
+
+def test_the_index_is_drawn_over_the_ends_of_its_windows(monkeypatch, tmp_path):
+    drawn, save = [], style.save
+    monkeypatch.setattr(style, "save", lambda made, *more, **how: (drawn.append(made), save(made, *more, **how)))
+    windows = Record(end_s=np.array([10.0, 20.0, 30.0]), index=Record(poa_hat=np.array([1.5, 2.5, 4.5])))
+    _draw(Record(windows=windows, regime=np.array([0, 1, 2])), tmp_path / "x.svg")
+    line = drawn[0].axes[0].lines[0]
+    assert line.get_xdata().tolist() == [10, 20, 30] and line.get_ydata().tolist() == [1.5, 2.5, 4.5]
+
+
+def test_a_sweep_without_a_point_that_fits_says_what_all_points_have_in_common(capsys):
+    found = Record(explanation="None of 4 points.", best=[])
+    _show_sweep(found, {"tp": [1, 2]}, {"model": "qwen3-8b", "tp": 1, "pp": 3})
+    assert capsys.readouterr().out == "None of 4 points.\nOf every point: model = qwen3-8b, pp = 3\n"
 
 
 def test_numbers_stand_at_the_right_where_a_column_has_nothing_else():

@@ -68,6 +68,8 @@ def size(inputs: Any, result: Any, findings: Findings) -> None:
 def pools(inputs: Any, result: Any, findings: Findings) -> None:
     """Savings are those of the instances shown; a higher threshold sends more requests to the short pool."""
     single, rows = result["single"], result["thresholds"]
+    slot_s = lambda slots: inputs["base_s"] / slots + inputs["per_sequence_s"]  # of an instance, for a request's step
+    alone_s = slot_s(single["slots_count"])
     for row in rows:
         name = f"threshold {row['threshold_tokens']}"
         whole = row["short_instances"] + row["long_instances"]
@@ -78,6 +80,11 @@ def pools(inputs: Any, result: Any, findings: Findings) -> None:
         alone = single["fleet_instances"] / inputs["headroom"]["single"]
         own = 1 - sum(loads.values()) / alone  # but for whole instances
         findings.same(f"Eq. (8) at {name}", row["paper_eq8_frac"], own, rel=0.0, most=2.5 / alone)
+        short = row["work_frac"] * slot_s(row["slots_count"]) / alone_s  # what the short pool needs of the single one
+        needed = short + 1 - row["work_frac"]
+        findings.same(f"exactly saved at {name}", row["exact_frac"], 1 - needed, rel=1e-6, most=1e-9)
+        findings.same(f"Eq. (7) at {name}", row["paper_eq7_frac"], row["request_frac"] - short, rel=1e-6, most=1e-9)
+        findings.hold(row["paged_frac"] <= 1e-9, f"{name}: a split saves {row['paged_frac']} where pages are given out")
         findings.hold(row["slots_count"] >= single["slots_count"], f"{name}: fewer slots for shorter requests")
         if not inputs["compress"]:
             findings.same(f"compressed at {name}", row["compressed_frac"], 0)
@@ -87,6 +94,16 @@ def pools(inputs: Any, result: Any, findings: Findings) -> None:
             findings.ordered(f"compressed at {name}, of those beyond it", 0, row["compressed_frac"], longer)
     for field in ("request_frac", "work_frac"):
         findings.ordered(field, *(row[field] for row in sorted(rows, key=lambda row: row["threshold_tokens"])))
+    for best in result["best"]:
+        name = f"{best['pools_count']} pools"
+        costs = zip(best["work_frac"], best["slots_count"], strict=True)
+        needed = sum(work * slot_s(slots) for work, slots in costs) / alone_s
+        findings.same(f"work of {name}", sum(best["work_frac"]), 1, rel=1e-6)
+        findings.same(f"exactly saved by {name}", best["exact_frac"], 1 - needed, rel=1e-6, most=1e-9)
+        findings.same(f"contexts of {name}", len(best["threshold_tokens"]), best["pools_count"])
+        findings.ordered(f"contexts of {name}", *best["threshold_tokens"], single["context_tokens"])
+    most, found = result["best"][0]["exact_frac"], max(row["exact_frac"] for row in rows)
+    findings.hold(found <= most + 1e-9, f"a threshold saves {found}, the best one {most}")
     if inputs["price_usd_per_hour"] is not None:
         each = inputs["gpus_per_instance"] * inputs["price_usd_per_hour"] * HOURS_A_YEAR
         for fleet in (single, *rows):

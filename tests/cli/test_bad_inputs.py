@@ -57,7 +57,7 @@ REFUSED = [
     ([*SMALL, "--workload", "azure-conv", "--isl", "100", "--osl", "10"], "give one of name (--workload), trace"),
     ([*SMALL, "--repair"], "repair mends a trace"),
     ([*SMALL, "--prefix-hits", "--isl", "9", "--osl", "9", "--rate", "1 req/s"], "prefix_hits needs a trace"),
-    ([*SWEEP, "--axis", "rate=10", "--figure", "x.png"], "--plot is missing"),
+    ([*SWEEP, "--axis", "rate=10", "--figure", "x.png"], "--figure x.png: --plot is missing; accepted are "),
     ([*SWEEP, "--axis", "rate=10", "--figure", "x.png", "--plot", "heatmap"], "needs two axes"),
     ([*SWEEP, "--axis", "gpu=h100,h200", "--figure", "x.png", "--plot", "curves"], "needs an axis of numbers"),
     ([*SWEEP, "--axis", "rate=1:9:lin:99999999"], "accepted are up to 1,000,000"),

@@ -8,6 +8,7 @@ import pytest
 
 from dmodels import catalog
 from dmodels.cli import main
+from tests.audit.shown import terminal_tables
 from tests.audit.terminal import audit_shown
 
 
@@ -24,6 +25,14 @@ def test_lists_show_every_entry(capsys, what):
     document = json.loads(run(capsys, what, "--json")[1])
     assert set(document["result"][what]) == set(getattr(catalog, what)())
     audit_shown(document, text)
+
+
+def test_an_entry_has_a_line_for_each_fact_with_its_unit(capsys):
+    (lines,) = terminal_tables(run(capsys, "h100_sxm")[1]).values()
+    facts = json.loads(run(capsys, "h100_sxm", "--json")[1])["result"]
+    rows = {row[""]: (row["value"], row["unit"]) for row in lines}
+    assert rows.keys() == {name for name, value in facts.items() if value not in ("", [])}
+    assert (rows["tdp_w"], rows["gpus_per_node"], rows["name"]) == (("700", "W"), ("8", ""), ("h100_sxm", ""))
 
 
 def test_workloads_are_listed_with_their_means(capsys):

@@ -22,7 +22,8 @@ def test_a_plan_is_written_for_a_tool_and_read_as_what_runs(tmp_path, capsys):
     out = tmp_path / "deploy"
     assert main([*SMALL, "--deploy", "kserve", "--out", str(out)]) == 0
     (path,) = out.iterdir()
-    assert str(path) in capsys.readouterr().err and "kind: LLMInferenceService" in path.read_text(encoding="utf-8")
+    assert f"kserve: {path}\n" in capsys.readouterr().err
+    assert "kind: LLMInferenceService" in path.read_text(encoding="utf-8")
     assert main([*SMALL, "--from-deployment", str(path), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)["result"]
     now = result["running_now"]

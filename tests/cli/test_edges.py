@@ -290,8 +290,11 @@ def test_margins_and_traffic_that_are_accepted():
     ],
 )
 def test_axes_that_no_sweep_has(axis, says):
-    with pytest.raises(InputError, match=re.escape(says)):
+    with pytest.raises(InputError, match=re.escape(says)) as told:
         read_axes([axis])
+    name = axis.partition("=")[0]
+    heads = [f"--axis {axis}:", f"--axis {axis!r}:", f"--axis {name}:", f"axis {name!r} is unknown;"]
+    assert str(told.value).startswith(tuple(f"{head} " for head in heads))
 
 
 def test_axes_at_their_ends():
@@ -317,5 +320,7 @@ def test_errors_of_kernels_are_shown_in_per_cent_by_what_was_held_out(capsys):
         "-",
         "25.0 % (60 %)",
     ]
+    fit_operators._write(found, None)
+    assert capsys.readouterr().err == "dmodels: a.parquet: skipped, no such GPU\n"
     stated = fit_operators._result(found)
     assert stated["skipped"] == [{"table": "a.parquet", "reason": "no such GPU"}] and stated["rows"] == {"gemm": 1234}

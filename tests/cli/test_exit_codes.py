@@ -43,6 +43,28 @@ def test_a_fault_of_the_program_is_3_and_one_line(monkeypatch, capsys):
         main([*SIZE, "--json"])
 
 
+def test_what_is_not_there_is_named_with_what_to_do(monkeypatch, capsys):
+    """A library that an extra brings, a file, and memory; the name of a fault comes before its words."""
+    told = {
+        ModuleNotFoundError("No module", name="pandas"): "size needs pandas: pip install 'dmodels[sweep]'",
+        FileNotFoundError(2, "No such file or directory", "a.csv"): "a.csv: No such file or directory",
+        OSError("the disk is full"): "output: the disk is full",
+        MemoryError("9 GiB"): "more memory is needed than there is (9 GiB); accepted is less",
+        ZeroDivisionError("of what"): "a fault of dmodels, not of its input (ZeroDivisionError: of what); ",
+    }
+    monkeypatch.delenv("DMODELS_DEBUG", raising=False)
+    for error, line in told.items():
+
+        def missing(*_, error=error):
+            raise error
+
+        monkeypatch.setattr(size, "_result", missing)
+        assert main([*SIZE, "--json"]) == (3 if isinstance(error, ZeroDivisionError) else 2)
+        said = capsys.readouterr().err
+        assert said.startswith(f"dmodels: {line}") and said.count("\n") == 1
+    assert said.rstrip() != f"dmodels: {line.rstrip()}"  # and where to report it
+
+
 def test_an_interrupt_is_130(monkeypatch, capsys):
     def interrupted(*_):
         raise KeyboardInterrupt

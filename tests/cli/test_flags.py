@@ -6,7 +6,9 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import re
 import shlex
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -297,6 +299,7 @@ CASES: dict[str, dict] = {
         "asked.node_gpus": 8,
         **under("asked.workload", {"()": "catalog.workload", "name": "mooncake", "rate_rps": 7, "prefix_hits": True}),
         **under("asked.slo", SLO),
+        "asked.workload_name": "mooncake",
         **under("asked", {"tp": [2, 4], "pp": [1, 3], "wide_ep": [16], "weights": ["fp8"], "kv": ["bf16"]}),
         **under("asked", {"checkpoint": "a/b", "thresholds_tokens": [2048, 4096], "split": False, "tuned": True}),
         **under("asked", {"max_gpus": 40, "max_usd_per_hour": 90, "size_for": "next", "backend": "sglang"}),
@@ -307,6 +310,7 @@ CASES: dict[str, dict] = {
     'plan --isl 1234 --osl 56 --cached-share 0.25 --rate "7 req/s" --calibration own.json --gpu-file own.csv '
     "--solve-for rate": {
         **under("asked.asked.workload", TRAFFIC | {"cached_tokens": 1234 / 4}),
+        "asked.asked.workload_name": "ISL 1234 / OSL 56",
         "asked.asked.measured()": "read_own",
         "asked.asked.measured.path": "own.json",
         "asked.asked.gpu_file": "own.csv",
@@ -316,6 +320,7 @@ CASES: dict[str, dict] = {
     'plan --trace t.csv --repair --class "jobs: from 8000, ttft 60 s" --class "chat: to 8000, tpot 30 ms" --region '
     '"east: h100_sxm=32 at 2.1 $/h, l40s=4" --measured m.json --measured-tp 4 --backend trtllm --gpu h100_sxm': {
         **under("asked.asked.workload", {"()": "read_trace", "path": "t.csv", "repair": True}),
+        "asked.asked.workload_name": "t.csv",
         **under("asked.asked.slo.classes.classes[0]", {"name": "jobs", "low_tokens": 8000, "high_tokens": INF}),
         **under(
             "asked.asked.slo.classes.classes[0].slo", {"ttft_s": 60, "tpot_s": 0.08, "e2e_s": INF, "percentile": 0.99}
@@ -334,6 +339,7 @@ CASES: dict[str, dict] = {
     "plan --telemetry a.json --no-sensitivity --verify --from-deployment run.sh": {
         "asked.workload()": "read_workload",
         "asked.workload.path": "a.json",
+        "asked.workload_name": "a.json",
         **under("asked", {"tp": [1, 2, 4, 8], "pp": [1], "wide_ep": [16, 32], "split": True, "backend": "vllm"}),
         "asked.gpus": ["h100_sxm", "h200_sxm"],
         **under("asked.slo", {"ttft_s": 2, "tpot_s": 0.08, "e2e_s": INF, "percentile": 0.99}),
@@ -385,6 +391,118 @@ def test_no_option_is_forgotten():
         asked = " ".join(line for line in CASES if line.startswith(f"{name} "))
         silent = {key for key, opts in there.items() if not any(f"{opt} " in f"{asked} " for opt in opts)}
         assert silent <= SHOWN | ELSEWHERE.get(name, set()), name
+
+
+#: Command -> what is typed behind it without a name: "?" may be missing, "..." there may be more; and the options of
+#: those that take a scenario or nothing that is computed, "!" must be there.
+TYPED = {
+    "init": "kind? --out --force --no-force",
+    "report": "scenario --calibration --out --sensitivity --no-sensitivity --ensure --no-ensure --verify --no-verify",
+    "explore": "scenario --calibration --port",
+    "catalog": "what? --gpu-file",
+    "transfer": "scenario --out",
+    "split": "scenario --out",
+    "place": "scenario --trace --out",
+    "sweep": "scenario --calibration --axis! --out --plot --figure --output --top",
+    "poa": "log",
+    "predict": "rows",
+    "fit": "rows...",
+    "fit operators": "folder",
+    "watch": "files...",
+    "formats": "",
+    "claims": "name? --verdict --run --no-run",
+    "completion": "shell",
+} | dict.fromkeys(("plan", "size", "step", "simulate", "pools", "route"), "")
+#: Commands that compute batches, of which one can say where; all that answer do so as JSON or as Python, too.
+BATCHES = {"plan", "report", "explore", "split", "place", "sweep", "poa", "predict", "fit", "fit operators"}
+NO_ANSWER = {"init", "explore", "completion"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_typed_behind_a_command(name):
+    there = {"argument": set(), "option": set()}
+    for one in app.click_command(name).params:
+        if one.param_type_name == "argument":
+            there["argument"].add(one.name + "?" * (not one.required) + "..." * (one.nargs < 0))
+        else:
+            there["option"] |= {text + "!" * one.required for text in (*one.opts, *one.secondary_opts)}
+    asked = TYPED[name].split()
+    assert there["argument"] == {word for word in asked if not word.startswith("--")}
+    form = ({"--device"} if name in BATCHES else set()) | (set() if name in NO_ANSWER else {"--json", "--show-python"})
+    assert there["option"] & {"--device", "--json", "--show-python"} == form
+    if name in OTHERS or "scenario" in asked:
+        assert there["option"] - form == {word for word in asked if word.startswith("--")}
+
+
+#: Option -> a word of its help, where none is in its name, or a neighbour's help has that, too.
+MEANT = {
+    **{"--a": "per request", "--b": "idle", "--d": "scale", "--beta": "order", "--saturation": "at the pole"},
+    **{"--omega": "miss", "--tau": "temperature", "--tp": "tensor", "--pp": "pipeline", "--dp": "data parallel"},
+    **{"--ep": "expert", "--wide-ep": "experts", "--isl": "fixed input", "--osl": "fixed output", "--rate": "req/s"},
+    **{"--ttft": "first token", "--tpot": "per output token", "--e2e": "whole request", "--backend": "engine"},
+    **{
+        "--axis": "rate=10:10000",
+        "--baseline": "idle",
+        "--budget": "cost",
+        "--calibrate": "fit a, b",
+        "--slots": "runs",
+    },
+    **{"--capacity": "places", "--checkpoint": "load", "--chunk": "prompt tokens", "--class": "SLOs of their own"},
+    **{"--concurrency": "in flight", "--confidence": "probability", "--context": "tokens", "--device": "computed"},
+    **{"--ensure": "replays", "--force": "over a file", "--from-deployment": "what runs", "--hours": "how far back"},
+    **{
+        "--headroom": "more load|sizing factors",
+        "--input": "prompt",
+        "--output": "answer|ranks",
+        "--kind": "operators",
+    },
+    **{
+        "--kv-dtype": "bf16, fp8 or fp4",
+        "--weight-dtype": "int4",
+        "--limit": "bad rows",
+        "--max-num-seqs": "batch|most s",
+    },
+    **{"--max-num-batched-tokens": "tokens in a step", "--out": "write|file", "--percentile": "share of|to report"},
+    **{"--plot": "draw|over time", "--policy": "round-robin", "--precision": "half-width|of the weights"},
+    **{"--prefill": "own, shared", "--region": "place", "--release": "0.20", "--repair": "mend", "--replay": "log of"},
+    **{
+        "--runs": "per policy",
+        "--seed": "random",
+        "--sensitivity": "one input at a time",
+        "--show-python": "library call",
+    },
+    **{"--solve-for": "tightest", "--spare": "less in each pool", "--spill": "go long", "--step": "between windows"},
+    **{"--telemetry": "Prometheus", "--threshold": "short request", "--thresholds": "total tokens", "--top": "rows"},
+    **{"--utilization": "share of GPU", "--verdict": "refuted", "--verify": "exit 1", "--model": "Hugging Face"},
+    **{
+        "--gpu": "GPU types|GPU, like|was measured|of the fleet",
+        "--gpu-file": "your own",
+        "--gpus": "of each|per inst",
+    },
+    **{"--node-gpus": "whole nodes", "--prefix-hits": "off the prompts", "--cached-share": "share of"},
+    **{
+        "--measured": "load generator",
+        "--measured-tp": "tensor",
+        "--deploy": "for a tool",
+        "--block-tokens": "KV block",
+    },
+    **{"--batched-tokens": "one iteration", "--short-instances": "of a pool", "--short-slots": "at once"},
+    **{"--prefill-instances": "only prefill", "--standby-instances": "either side"},
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_an_option_is_its_own(name):
+    """A word of its name or what that means is in it; no two that stand beside each other could be exchanged."""
+    told = [(p.opts[0], p.help) for p in app.click_command(name).params if p.param_type_name == "option"]
+
+    def fits(option: str, says: str) -> bool:
+        begins = "|".join(rf"\b{part[:5]}" for part in option[2:].split("-"))
+        return re.search(MEANT.get(option, f"(?i){begins}"), says) is not None
+
+    assert not [(option, says) for option, says in told if not fits(option, says)]
+    beside = [(a[0], b[0]) for a, b in pairwise(told) if fits(a[0], b[1]) and fits(b[0], a[1])]
+    assert not beside
 
 
 def told(line: str, monkeypatch, **answer) -> dict:

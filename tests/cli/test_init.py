@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -57,3 +58,26 @@ def test_every_shell_hears_of_every_command(capsys):
         script = capsys.readouterr().out
         assert all(name.split()[0] in script for name in COMMANDS)
     assert main(["completion", "tcsh"]) == 2
+
+
+def of_fish(line):
+    """The words of a line: fish knows \\' between quotes, which sh does not."""
+    words = re.findall(r"'((?:[^'\\]|\\.)*)'|(\S+)", line)
+    return [re.sub(r"\\(.)", r"\1", quoted) or plain for quoted, plain in words]
+
+
+def test_fish_is_told_when_to_offer_what_and_what_it_is(capsys):
+    """Commands until one is typed, then the options of that one: complete -n WHEN, -a or -l WHAT, -d IN WORDS."""
+    assert main(["completion", "fish"]) == 0
+    names = [name for name in COMMANDS if " " not in name]
+    lines = [of_fish(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(line[:3] == ["complete", "-c", "dmodels"] for line in lines)
+    first, rest = lines[: len(names)], [line[3:] for line in lines[len(names) :]]
+    none = f"not __fish_seen_subcommand_from {' '.join(names)}"
+    assert [line[3:] for line in first] == [["-f", "-n", none, "-a", name, "-d", COMMANDS[name]] for name in names]
+    assert [[line[k] for k in (0, 2, 4)] for line in rest] == [["-n", "-l", "-d"]] * len(rest)
+    offered = {(line[1], line[3]): line[5] for line in rest}
+    assert offered["__fish_seen_subcommand_from size", "tp"] == "tensor parallelism"
+    assert (
+        offered["__fish_seen_subcommand_from plan", "ttft-p99"] == offered["__fish_seen_subcommand_from plan", "ttft"]
+    )

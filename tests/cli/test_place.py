@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace as Record
 
 import numpy as np
 import pytest
 
 from dmodels.cli import main
+from dmodels.cli.place import POOLED
+from dmodels.report.text import table
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "place.toml"
 
@@ -128,6 +131,15 @@ def test_show_python_prints_a_call_that_gives_the_same(tmp_path, capsys, trace):
     exec(compile(shown, "shown", "exec"), names)
     assert main(["place", str(path), "--trace", str(trace), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["result"]["first_token_s"] == names["answer"].first_token_s
+
+
+def test_what_a_central_placement_saves_is_told_from_the_least_to_the_most():
+    games = Record(name="all", isolated_s=4e-3, selfish_s=3e-3, coordinated_s=2e-3, bound_s=1e-3, pooling_frac=0.25)
+    games.coordination_frac, games.coordination_most_frac = 0.0512, 0.3333
+    _, head, [row] = table("", [games], POOLED)
+    told = {"requests": "all", "alone [ms]": 4, "pool, each for itself [ms]": 3, "pool, run centrally [ms]": 2}
+    told |= {"no less than [ms]": 1, "pooling saves": "25.0%", "central placement saves": "5.1% to 33.3%"}
+    assert dict(zip(head, row, strict=True)) == told
 
 
 def test_a_gib_costs_less_the_slower_its_tier():

@@ -8,12 +8,13 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from dmodels.cli import main
+from dmodels.cli import main, plan
 from dmodels.cli.plan import Beside
-from dmodels.report import plan_notes
+from dmodels.report import plan_json, plan_notes
 from tests.audit.asking import ask
 from tests.audit.terminal import audit_shown
 
@@ -341,3 +342,20 @@ def test_all_that_is_found_beside_a_plan_is_said_in_its_place(monkeypatch):
     beside = Beside(limit="limit", apart="classes", together="priorities", regions="regions")
     said = ["advice of limit", "classes_told of classes", "together_told of priorities", "regions_told of regions"]
     assert beside.told("plan") == said
+    monkeypatch.setattr(plan_notes, "advice", lambda *found: [*found])
+    assert Beside(["change"], "pays", "tail", limit="limit").told("plan")[:3] == ["pays", "tail", "limit"]
+
+
+def test_all_that_is_found_beside_a_plan_stands_under_its_own_name(monkeypatch):
+    monkeypatch.setattr(
+        plan_json, "result", lambda found, changes, suggested, tail: {"plan": [changes, suggested, tail]}
+    )
+    monkeypatch.setattr(Beside, "parted", lambda beside, found: None)
+    of = lambda name: SimpleNamespace(to_dict=lambda: f"what {name} is", fits=True, holds=True)
+    beside = Beside(["change"], ["suggestion"], ["tail"], of("checks"), of("now"), of("limit"), of("apart"))
+    beside.together, beside.regions = of("together"), of("regions")
+    found = {"plan": [["change"], ["suggestion"], ["tail"]], "feasible": True, "verification": "what checks is"}
+    found |= {"running_now": "what now is", "solved": "what limit is", "classes": "what apart is"}
+    found |= {"by_priority": "what together is", "regions": "what regions is"}
+    assert plan._result(SimpleNamespace(best=None), beside) == found
+    assert plan._result(SimpleNamespace(best=None), Beside()) == {"plan": [[], [], []], "feasible": False}

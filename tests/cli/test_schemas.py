@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator, ValidationError, validate
 
 from dmodels.cli import COMMANDS
-from dmodels.cli.calls import call
+from dmodels.cli.calls import WIDTH, call
 from dmodels.cli.plan_inputs import PlanInputs
 from dmodels.cli.schema import flags, from_flags, read_scenario
 from dmodels.core.errors import InputError
@@ -70,6 +70,10 @@ def test_a_mistake_names_the_flag_or_the_key(tmp_path):
     path.write_text('[slo]\nttft = "5"\n')
     with pytest.raises(InputError, match=r"plan\.toml: slo\.ttft: '5': a unit is missing"):
         read_scenario(path, PlanInputs)
+    path.write_text("[slo\n")
+    with pytest.raises(InputError) as told:
+        read_scenario(path, PlanInputs)
+    assert str(told.value).startswith(f"{path}: not TOML: Expected ']'")
 
 
 def test_the_printed_call_is_the_call_that_is_made():
@@ -77,6 +81,23 @@ def test_the_printed_call_is_the_call_that_is_made():
     scope: dict = {}
     exec(made.python("answer"), scope)
     assert scope["answer"] == made.run() == 3 and scope["six"] == 6
+
+
+def test_the_printed_call_is_laid_out_as_it_is_read():
+    """A value a line where a line is too short; a bracket ends as far in as the line that it began in."""
+    inner = call("builtins:dict", **{f"name_{k}": 10**k * 1.5 for k in range(9)})
+    lines = call("builtins:dict", several=[inner, call("builtins:int", "6")], one=inner).python("answer").splitlines()
+    began, depth = [], 0
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        assert len(line) <= WIDTH and line == line.rstrip()
+        depth += -1 if line.lstrip()[:1] in (")", "]") else 0
+        assert indent == 4 * depth, lines
+        if line[-1:] in ("(", "["):
+            began.append(line)
+            depth += 1
+    assert depth == 0 and len(began) == 4 and lines.count("        6") == 0
+    assert sum(line.strip() == "name_8=150000000.0," for line in lines) == 2
 
 
 def test_the_schema_of_questions_needs_no_numbers():

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 
 from dmodels.cli import main
+from dmodels.report import step_figures
 
 ASKED = ["step", "--model", "llama-3.1-70b", "--gpu", "h100"]
 
 
-def test_the_step_as_a_table_as_json_and_as_a_picture(capsys, tmp_path):
+def test_the_step_as_a_table_as_json_and_as_a_picture(capsys, tmp_path, monkeypatch):
+    titles, drawn = [], step_figures.figure
+    monkeypatch.setattr(step_figures, "figure", lambda found, title: titles.append(title) or drawn(found, title))
     assert main([*ASKED, "--tp", "4", "--json", "--out", str(tmp_path / "step.png")]) == 0
     result = json.loads(capsys.readouterr().out)["result"]
     assert sum(o["seconds"] for o in result["operators"]) == result["step_s"]
-    assert (tmp_path / "step.png").stat().st_size > 10_000
+    assert (tmp_path / "step.png").stat().st_size > 10_000 and titles == ["llama-3.1-70b on h100_sxm (tp4pp1dp1ep1)"]
     assert main([*ASKED, "--tp", "4", "--concurrency", "8"]) == 0
     out = capsys.readouterr().out
     assert "attention projections" in out and "output tokens a second" in out

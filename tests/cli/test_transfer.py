@@ -59,7 +59,10 @@ def test_json_holds_inputs_and_all_five_answers(scenario, capsys, tmp_path, monk
 def test_a_dead_tier_is_a_sentence_and_exit_code_1(scenario, capsys):
     text = SMALL + '[fabric]\ntiers = ["450 GB/s", "50 Gbit/s", "25 Gbit/s", "0 Gbit/s"]\n'
     assert main(["transfer", scenario(text)]) == 1
-    assert "pod uplinks have no bandwidth" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "pod uplinks have no bandwidth" in shown
+    titles = [shown.index(head) for head in ("Share of TTFT", "Policies on", "Which upgrade pays", "How stale telem")]
+    assert titles == sorted(titles)  # as the help of the command names them
     for dtype, bits in (("fp8", 8), ("fp4", 4.5)):  # four bits, and a scale of 8 for 16 numbers
         assert main(["transfer", scenario(text + f'[model]\nkv_dtype = "{dtype}"\n'), "--json"]) == 1
         assert json.loads(capsys.readouterr().out)["result"]["kv_bytes_per_token"] == 327680 * bits / 16

@@ -6,23 +6,31 @@ import io
 import math
 import re
 from importlib import import_module
+from itertools import combinations
+from pathlib import Path
 from types import SimpleNamespace as Record
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from dmodels import catalog
-from dmodels.cli import COMMANDS, main, render
+from dmodels.cli import COMMANDS, main, plan, render
 from dmodels.cli.catalog import _model_facts
-from dmodels.cli.command import Form
+from dmodels.cli.command import Form, announce, check_output
 from dmodels.cli.plan_inputs import SloTable
-from dmodels.cli.poa import NAMES, PoaAsked
-from dmodels.cli.simulate_server import ServerTable, _show_compared, _write
+from dmodels.cli.poa import NAMES, PoaAsked, _draw
+from dmodels.cli.simulate import _show as _show_fleet
+from dmodels.cli.simulate_server import ServerTable, _compared_rows, _played_rows, _show_compared, _show_played, _write
 from dmodels.cli.split import _late
 from dmodels.cli.sweep import SweepAsked
+from dmodels.cli.sweep import _show as _show_sweep
 from dmodels.cli.sweep_axes import read_axes
 from dmodels.control import regime
+from dmodels.core import extras
 from dmodels.core.errors import InputError
+from dmodels.report import style
+from tests.audit.shown import terminal_tables
 
 COMMON = {"with", "what", "that", "them", "each", "from", "this", "where", "which", "than", "many", "does", "says"}
 
@@ -31,16 +39,23 @@ def words(text):
     return {word[:6] for word in re.findall(r"[a-z/]{4,}", text.lower())} - {word[:6] for word in COMMON}
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if " " not in name])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_line_of_a_command_is_of_its_own_help(name):
     """One other's first line at most (a related command's) has more of the same words, for its length."""
     own = words(COMMANDS[name])
     shared = {}
     for other in COMMANDS:
-        if " " not in other:
-            its = words((import_module(f"dmodels.cli.{other}").__doc__ or "").partition("\n\n")[0])
-            shared[other] = len(own & its) / len(own | its)
+        its = words((import_module(f"dmodels.cli.{other.replace(' ', '_')}").__doc__ or "").partition("\n\n")[0])
+        shared[other] = len(own & its) / len(own | its)
     assert shared[name] >= sorted(shared.values())[-2] and shared[name] > 0, shared
+
+
+def test_no_two_commands_would_be_told_better_by_each_others_lines():
+    said = {name: words(line) for name, line in COMMANDS.items()}
+    helped = {name: words(import_module(f"dmodels.cli.{name.replace(' ', '_')}").__doc__) for name in COMMANDS}
+    alike = lambda a, b: len(said[a] & helped[b]) / len(said[a])
+    for a, b in combinations(COMMANDS, 2):
+        assert alike(a, a) + alike(b, b) > alike(a, b) + alike(b, a), (a, b)
 
 
 #: Option that names a file -> the command line before it, and the endings that are accepted.
@@ -129,11 +144,54 @@ def test_requests_of_servers_are_written_to_six_digits_and_laws_told_in_their_un
     _show_compared(Record(name="one"), Record(**vars(found), slower=1.234))
     shown = capsys.readouterr().out
     assert "1,200 requests on one" in shown and "+25.0%" in shown
+    ((row,),) = terminal_tables(shown).values()
+    assert row == {"metric": "TTFT", "simulated": "0.5", "measured": "0.4", "error": "+25.0%"}
     each = "25 us a request that decodes + 7.5 us a prompt token"
     apart = "of the duration between their tokens)"
     assert f"a step of 8 ms + {each} would explain the log (3.1% {apart}" in shown
     assert f"a step of 4 ms + {each} is the calibrated one (7.2% {apart}" in shown
     assert "the calibrated steps, 1.23 times as long, come closest to the log" in shown
+
+
+def test_servers_that_were_played_say_what_they_hold_and_what_became_of_the_requests(capsys):
+    policy = lambda name, slots: Record(name=name, slots=slots, step_tokens=4096, kv_blocks=5000, block_tokens=16)
+    servers = [Record(instances=k + 2, name=f"server {k}", policy=policy(f"scheduler {k}", 64 + k)) for k in (0, 1)]
+    late = Record(value=0.5, low=0.25, high=0.75, flags=0)
+    found = Record(labels=["all"], pools=[{"ttft_mean_s": late}], source="t.csv", rate_rps=7.0)
+    _show_played(servers, Record(**vars(found), requests_count=1200, cut_count=34, restarts_count=5))
+    *shown, first, second, told = capsys.readouterr().out.strip().splitlines()
+    assert "t.csv at 7 req/s on 2 x server 0 + 3 x server 1" in " ".join(" ".join(shown).split())
+    assert first == "scheduler 0: up to 64 requests and 4,096 tokens in a step, room for 80,000 tokens"
+    assert second == "scheduler 1: up to 65 requests and 4,096 tokens in a step, room for 80,000 tokens"
+    left = "1,200 requests, 34 left out as warm-up and end"
+    assert told == f"{left}; 5 times a request gave way and was computed again"
+
+
+def test_a_fleet_of_two_kinds_is_told_with_how_many_there_are_of_each(capsys):
+    kinds = Record(prefill_instances=2, instances=3, standby_instances=1, disaggregated=True, policy=None)
+    late = Record(value=0.5, low=0.25, high=0.75, samples=9, flags=0)
+    _show_fleet(Record(**vars(kinds), traffic="mooncake"), {"all": {"ttft_mean_s": late}}, 7.0)
+    kinds.disaggregated, kinds.short_instances, kinds.slots, kinds.short_slots = False, 4, 5, 6
+    _show_fleet(Record(**vars(kinds), traffic="mooncake"), {"all": {"ttft_mean_s": late}}, 7.0)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "mooncake at 7 req/s on 2 prefill + 3 decode + 1 standby, phasor" in shown
+    assert "mooncake at 7 req/s on 4 x 6 + 3 x 5 slots, jsq" in shown
+
+
+def test_every_request_of_a_server_is_written_with_what_it_asked_and_when_it_was_answered():
+    """Of request k of a list every figure is its own; what is simulated is no more than half of what was measured."""
+    times = {f"{name}_s": np.array([n, n + 0.5]) for n, name in enumerate(("arrival", "ttft", "tpot", "e2e", "wait"))}
+    served = Record(output_tokens=np.array([7, 8]), restarts=np.array([0, 3]), **times)
+    asked = np.array([100, 200])
+    row = {"input_tokens": 200, "output_tokens": 8, "arrival_s": 0.5, "ttft_s": 1.5, "tpot_s": 2.5, "e2e_s": 3.5}
+    _, found = _played_rows(Record(labels=["all"], served=[(asked, served)]))
+    assert found == row | {"pool": "all", "wait_s": 4.5, "restarts": 3}
+    quick = Record(**{name: values / 2 for name, values in times.items()})
+    log = Record(ids=["a", "b"], input_tokens=asked)
+    _, found = _compared_rows(Record(log=log, measured=served, simulated=quick))
+    told = {f"measured_{name}": row.pop(name) for name in ("ttft_s", "tpot_s", "e2e_s")}
+    told |= {name.replace("measured", "simulated"): value / 2 for name, value in told.items()}
+    assert found == row | told | {"request_id": "b"}
 
 
 def test_one_column_of_a_trace_tells_classes_apart():
@@ -157,8 +215,6 @@ def test_a_sweep_goes_out_from_what_its_file_says():
 
 
 def test_a_plan_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
-    from dmodels.cli import plan
-
     seen = {}
     monkeypatch.setattr(plan, "answer", lambda asked, form, again, **how: seen.update(again=again, **how) or 0)
     line = ["plan", "--rate", "20 req/s", "--no-sensitivity", "--out", "a page.html"]
@@ -175,6 +231,60 @@ def test_a_plan_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
     tools = seen["tools"]
     assert (tools.form, tools.folder, seen["out"]) == ("kubernetes", tmp_path / "folder", None)
     assert (seen["verify"], seen["ensure"], seen["solve_for"]) == (True, True, None)
+
+
+def test_a_report_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
+    seen = []
+    monkeypatch.setattr(plan, "answer", lambda asked, form, again, **how: seen.append((again, str(how["out"]))) or 0)
+    monkeypatch.chdir(tmp_path)
+    Path("a plan.toml").write_text("")
+    assert main(["report", "a plan.toml", "--out", "page.html"]) == 0 == main(["report", "a plan.toml"])
+    asked = "dmodels report 'a plan.toml' --out "
+    assert seen == [(f"{asked}page.html", "page.html"), (f"{asked}'a plan.html'", "a plan.html")]
+
+
+def test_formats_say_what_reads_and_what_writes_them(capsys):
+    assert main(["formats"]) == 0
+    (lines,) = terminal_tables(capsys.readouterr().out).values()
+    found = {line["format"]: line for line in lines}
+    assert "--deploy" in found["kserve"]["written by"] and "--from-deployment" in found["kserve"]["read by"]
+    assert "--deploy" not in " ".join(line["read by"] for line in lines)
+    assert "--from-deployment" not in " ".join(line["written by"] for line in lines)
+
+
+def test_what_readers_want_to_be_known_is_said_once_with_the_name_of_the_file(capsys):
+    trace = Record(name="t.csv", notices=("3 lines dropped", "sorted"))
+    announce(Record(values=lambda: [trace, Record(other=1), trace]))
+    assert capsys.readouterr().err == "dmodels: t.csv: 3 lines dropped\ndmodels: t.csv: sorted\n"
+
+
+def test_what_a_file_to_write_lacks_is_told_behind_its_option(monkeypatch, tmp_path):
+    for given, lacks in (
+        (tmp_path, "a folder; the name of a file is accepted"),
+        (tmp_path / "x.gif", "a name that ends in .png, .pdf or .svg is accepted"),
+    ):
+        with pytest.raises(InputError) as told:
+            check_output("plot", given, ".png", ".pdf", ".svg")
+        assert str(told.value) == f"--plot {given}: {lacks}"
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(InputError) as told:
+        check_output("plot", tmp_path / "x.png", ".png", ".svg")
+    assert str(told.value) == f"--plot {tmp_path / 'x.png'} needs matplotlib: pip install 'dmodels[report]'"
+
+
+def test_the_index_is_drawn_over_the_ends_of_its_windows(monkeypatch, tmp_path):
+    drawn, save = [], style.save
+    monkeypatch.setattr(style, "save", lambda made, *more, **how: (drawn.append(made), save(made, *more, **how)))
+    windows = Record(end_s=np.array([10.0, 20.0, 30.0]), index=Record(poa_hat=np.array([1.5, 2.5, 4.5])))
+    _draw(Record(windows=windows, regime=np.array([0, 1, 2])), tmp_path / "x.svg")
+    line = drawn[0].axes[0].lines[0]
+    assert line.get_xdata().tolist() == [10, 20, 30] and line.get_ydata().tolist() == [1.5, 2.5, 4.5]
+
+
+def test_a_sweep_without_a_point_that_fits_says_what_all_points_have_in_common(capsys):
+    found = Record(explanation="None of 4 points.", best=[])
+    _show_sweep(found, {"tp": [1, 2]}, {"model": "qwen3-8b", "tp": 1, "pp": 3})
+    assert capsys.readouterr().out == "None of 4 points.\nOf every point: model = qwen3-8b, pp = 3\n"
 
 
 def test_numbers_stand_at_the_right_where_a_column_has_nothing_else():

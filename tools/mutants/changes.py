@@ -113,6 +113,10 @@ class _Code:
             id(node.comparators[0])
             for node in ast.walk(self.tree)
             if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
+        } | {
+            id(node.value)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.keyword) and node.arg in ("static_argnums", "static_argnames")
         }
         for node in _code(self.tree):
             if id(node) not in sets:  # in which the order of the values says nothing
@@ -199,6 +203,8 @@ def _code(node: ast.AST) -> Iterator[ast.AST]:
                 continue  # a docstring
             if isinstance(child, ast.Assign) and ast.unparse(child.targets[0]) == "__all__":
                 continue
+            if isinstance(child, ast.Subscript) and ast.unparse(child.value) == "Callable":
+                continue  # an annotation that has a name
             yield child
             if not isinstance(child, ast.JoinedStr):
                 yield from _code(child)

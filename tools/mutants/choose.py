@@ -46,13 +46,15 @@ class Chooser:
             readers = {other: bits for other in self.files if (bits := self.mentions(other, names))}
             found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])
         found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
-        found += _in_turn([test for test in self.tests if file in test.opened])
-        if COMPILED.search(text) or not found:
+        readers_of_text = [test for test in self.tests if file in test.opened]
+        if not COMPILED.search(text) and found:
+            found += _in_turn(readers_of_text)
+        else:
             near = [file, *self.importers(file)]
             callers = [t for t in self.tests if any(t.runs(one, self.bodies(one)) for one in near)]
             found += _in_turn([t for t in callers if change.path.parent.name in Path(t.name.partition("::")[0]).stem])
             found += _in_turn([t for t in callers if Path(file).parts[1] in Path(t.name).parts])
-            found += _in_turn(callers)
+            found += _in_turn(readers_of_text) + _in_turn(callers)
         return list({test.name: test for test in found}.values())
 
     def bodies(self, file: str) -> int:

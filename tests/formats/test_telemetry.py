@@ -397,7 +397,8 @@ def test_the_model_beside_what_was_measured(fleet, trace, tmp_path, capsys):
     ones = np.ones(len(trace.time_s))
     fleet.histogram("vllm:time_to_first_token_seconds", now.pools[0].ttft_mean_s * ones, TIMES)
     fleet.histogram("vllm:inter_token_latency_seconds", 2.0 * now.pools[0].tpot_mean_s * ones, TIMES)
-    found = watch([fleet.write(tmp_path)], [serve])
+    found = watch([fleet.write(tmp_path)], [serve], slo=SLO(2.0, 0.08))
+    assert found.fleet == now  # without a word the bounds are two seconds and 80 ms
     ratios = {one.name: one.ratio for one in found.compared}
     assert ratios["TTFT, mean [s]"] == pytest.approx(1.0) and ratios["time between tokens, mean [s]"] == pytest.approx(
         2.0

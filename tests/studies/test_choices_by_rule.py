@@ -78,7 +78,8 @@ def by_trying(priced, scheme, ttft):
         bought = {gpu: packed(own, limits.node_gpus) for gpu, own in sizes.items()}
         cost = sum(count * PRICES[gpu] for gpu, count in bought.items())
         there = all(count <= limits.inventory.get(gpu, math.inf) for gpu, count in bought.items())
-        if there and sum(bought.values()) <= limits.max_gpus and cost <= limits.max_usd_per_hour:
+        paid = cost <= math.nextafter(limits.max_usd_per_hour, math.inf)
+        if there and sum(bought.values()) <= limits.max_gpus and paid:
             times = [ttft[row, stage] for row, stage in zip(rows, scheme.stages, strict=True)]
             best = min(best, (cost, sum(times)))
     return best
@@ -86,12 +87,13 @@ def by_trying(priced, scheme, ttft):
 
 @pytest.mark.parametrize("node", [1, 4, 8])
 def test_the_cheapest_layouts_of_each_scheme_by_trying_all(node):
-    """Of equal cost the quicker; fewer pools first among equals; within GPUs, types, nodes and money."""
+    """Of equal cost the quicker; fewer pools first among equals; within GPUs, types, nodes and money, to rounding."""
     rng, seen = np.random.default_rng(node), 0
     for _ in range(60):
         inventory = {"a": float(rng.integers(4, 40))} if rng.random() < 0.5 else {}
         most = float(rng.choice([math.inf, 24.0, 40.0]))
-        limits = Limits(most, inventory, node, float(rng.choice([math.inf, 60.0, 90.0])))
+        budgets = [math.inf, math.nextafter(60.0, 0.0), math.nextafter(90.0, 0.0)]
+        limits = Limits(most, inventory, node, float(rng.choice(budgets)))
         priced = priced_of(rng, limits)
         ttft = rng.integers(1, 9, priced.instances.shape).astype(float)
         told = cheapest(priced, priced.costs_usd_per_hour, ttft)
@@ -170,6 +172,10 @@ def test_what_is_missing_of_a_fleet_that_cannot_be_bought():
     assert told.excess == pytest.approx(12 * 2.505 / 30) and told.is_limit
     told = say([("h100", 3, 3)], node_gpus=8, inventory={"h100": 0.0})
     assert (told.have, told.need, told.excess) == ("0 h100 GPUs", "16 h100 GPUs", 16.0)
+    just = math.nextafter(12 * 2.505, 0.0)  # what is there to the last GPU, or to rounding, is not missing
+    told = say([("h100", 3, 4)], max_gpus=12.0, inventory={"h100": 8.0}, max_usd_per_hour=just)
+    assert (told.have, told.need, told.fix) == ("8 h100 GPUs", "12 h100 GPUs", "4 more h100 GPUs")
+    assert say([("h100", 3, 4)], max_gpus=12.0, max_usd_per_hour=30.0).binding == "money"
     assert say([("l4", 1, 2)], inventory={"l4": 1.5}).fix == "1 more l4 GPU"
 
 

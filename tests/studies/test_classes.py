@@ -82,7 +82,8 @@ def test_the_others_are_those_of_no_class_and_keep_the_plans_bounds(apart):
 
 
 def test_in_a_replay_each_request_has_the_priority_of_its_own_class():
-    """Drawn ones by their tokens; those of a trace by their column, though one is too long for the model."""
+    """Drawn ones by their tokens; those of a trace by their column, though one is too long for the model, and the first
+    20,000 of a long one."""
     chat, jobs = CLASSES[0], replace(CLASSES[1], priority=7)
     drawn = _Played(asked(), [chat, jobs])
     assert set(drawn.priority) == {0, 7} and ((drawn.priority == 7) == (drawn.requests.input_tokens > 8000.0)).all()
@@ -91,6 +92,12 @@ def test_in_a_replay_each_request_has_the_priority_of_its_own_class():
     columns = [RequestClass("web", CHAT, label="web"), RequestClass("batch", JOBS, label="a", priority=3)]
     replayed = _Played(asked(trace), columns)
     assert replayed.requests.input_tokens.tolist() == [100.0, 200.0, 300.0] and replayed.priority.tolist() == [0, 3, 0]
+    seconds, turns = np.arange(25_000.0), np.arange(25_000) % 7
+    many = Trace("many", seconds, 100.0 + turns, np.full(seconds.size, 9.0), labels=np.array(["web", *"aaaaaa"])[turns])
+    first = _Played(asked(many), columns)
+    assert first.requests.arrival_s.size == first.priority.size == 20_000
+    assert first.requests.arrival_s[-1] == pytest.approx(19_999.0)
+    assert first.requests.input_tokens[-1] == 100 + 19_999 % 7
 
 
 def test_no_fleet_by_priority_for_less_than_a_gpu_costs():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -28,6 +29,8 @@ def test_what_a_plan_writes_keeps_the_slos_when_it_is_read(answer, kind):
     fleet = joined(read_text(text, name) for name, text in files.items())
     now = existing(answer.question, fleet)
     assert now.keeps_slo and now.gpus == deployed.gpus and now.refused_frac == 0
+    assert replace(now, serves_rps=now.rate_rps).keeps_slo
+    assert not replace(now, serves_rps=0.999 * now.rate_rps).keeps_slo
     assert now.usd_per_hour == pytest.approx(deployed.usd_per_hour)
     twice = replace(fleet, pools=tuple(replace(p, replicas=2 * p.replicas) for p in fleet.pools))
     assert existing(answer.question, twice).serves_rps >= 2 * now.serves_rps * 0.99  # larger pools share their loads
@@ -44,10 +47,12 @@ def test_a_pool_serves_as_much_alone(answer):
 
 
 def test_an_autoscaler_may_start_what_slow_steps_take(answer):
-    """The fleet's interval ends at so many GPUs, and its pools may grow to as many."""
+    """The fleet's interval ends at so many GPUs, and its pools may grow to as many; without an end to twice as many."""
     one = next(d for d in answer.kinds if d.kind == Kind.ONE_POOL)
     (pool,) = serving(one, answer.question).pools
     assert one.gpus < one.gpus_high <= pool.max_replicas * pool.server.gpus < one.gpus_high + pool.server.gpus
+    (endless,) = serving(replace(one, gpus_high=math.inf), answer.question).pools
+    assert endless.max_replicas == 2 * endless.replicas
 
 
 def test_a_server_less_is_as_the_plan_says(answer):

@@ -35,11 +35,12 @@ def test_the_front_of_two_stages_is_that_of_all_pairs_within_the_gpus(a, b, in_t
 
 @given(points, points, st.booleans(), st.sampled_from([2, 8]), st.sampled_from([24.0, np.inf]))
 def test_pools_of_one_type_stand_in_the_same_nodes_and_others_do_not(a, b, in_turn, node, there):
-    """Every pair by hand: whole nodes of both together for the price of their GPUs, or of each for its own price."""
+    """Every pair by hand: whole nodes of both together for the price of their GPUs, or of each for its own price; for
+    no more money than there is, to rounding."""
     one, two = (np.array(x, float) for x in (a, b))
     for shared in (True, False):
         nodes = fleets._Shared(there, 2.5) if shared else None
-        found = fleets._joined(one, two, in_turn, Limits(there, {}, node, 90.0), nodes)
+        found = fleets._joined(one, two, in_turn, Limits(there, {}, node, np.nextafter(90.0, 0.0)), nodes)
         pairs = set()
         for t, usd, n in one:
             for u, more, m in two:

@@ -148,7 +148,9 @@ def test_too_little_money_says_how_much_more():
         ({"inventory": {"h200": 8}}, "inventory of h200"),
         ({"inventory": {"h100": -1}}, "inventory of h100_sxm = -1"),
         ({"margins": Margins(headroom_frac=-0.1)}, "headroom = -0.1"),
+        ({"margins": Margins(headroom_frac=10.1)}, "headroom = 10.1: accepted are shares of the rate from 0 to 10"),
         ({"margins": Margins(spare_count=1.5)}, "spare = 1.5"),
+        ({"margins": Margins(spare_count=1001)}, "spare = 1001: accepted are whole numbers from 0 to 1000"),
         ({"margins": Margins(confidence=0.99)}, "confidence = 0.99"),
     ],
     ids=str,
@@ -156,6 +158,8 @@ def test_too_little_money_says_how_much_more():
 def test_limits_that_mean_nothing_name_themselves(options, says):
     with pytest.raises(InputError, match=says):
         asked(**options)
+    most = Margins(headroom_frac=10.0, spare_count=1000, confidence=0.975)
+    assert asked(max_gpus=1.0, node_gpus=1, inventory={"h100": 0.0}, margins=most).margins == most  # the ends are in
 
 
 def instances(found):

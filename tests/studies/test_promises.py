@@ -67,6 +67,7 @@ def test_a_promise_is_sure_where_its_interval_lies_on_one_side():
     )
     assert one(1.5, 1.2, 1.9).sure and not one(1.5, 1.2, 2.1).sure
     assert one(3.0, 2.1, 4.0).sure and not one(3.0, 1.9, 4.0).sure
+    assert one(1.5, 1.2, 2.0).sure and not one(3.0, 2.0, 4.0).sure  # two seconds would have been in time
     assert one(1.5, 1.2, 1.9).error_frac == pytest.approx(0.0) and math.isnan(one(0.0, 0.0, 0.0).error_frac)
 
 

@@ -326,6 +326,16 @@ def test_fewer_gpus_than_the_replay_takes_are_no_answer(shared_data):
     assert plan(replace(few, max_gpus=need - 1.0)).best is None
 
 
+def test_what_a_fleet_costs_is_enough_for_it():
+    """Three times 2.79 is a bit more than 8.37 in floating point: it is enough, also for the picture."""
+    traffic = catalog.workload("azure-conv", 48.0)
+    given = {"slo": SLO(8.0, 0.4), "prices_usd_per_hour": {"h100": 2.79}}
+    found = by_formula(asked(traffic, max_usd_per_hour=8.37, **given))
+    assert found.best.gpus == 3 and 3 * 2.79 > 8.37 and found.fleets.front.usd_per_hour.tolist() == [3 * 2.79]
+    (money,) = by_formula(asked(traffic, max_usd_per_hour=8.36, **given)).rejections
+    assert (money.have, money.need, money.fix) == ("$8.36/h", "$8.37/h", "$0.01/h more")
+
+
 def test_spares_are_bought_within_the_limit():
     """Volleys that the closed forms do not see; each kind of fleet, its spare instances included."""
     rng = np.random.default_rng(5)

@@ -243,6 +243,7 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
     assert found([["cheap"], ["dear"]], max_gpus=14.0) == {"cheap": (7,), "dear": (4,)}
     assert found([["dear"]], spare=1, max_gpus=9.0) == {} and found([["dear"]], spare=1, max_gpus=10.0)
     assert found([["dear"]], spare=2, max_usd_per_hour=17.9) == {} and found([["dear"]], spare=2, max_usd_per_hour=18.0)
+    assert found([["cheap"]], max_usd_per_hour=math.nextafter(14.0, 0.0)) == {"cheap": (7,)}  # as products are rounded
     assert found([["dear"]], inventory={"h100": 7.0}) == {} and found([["dear"]], inventory={"h100": 8.0})
     assert found([["dear"]], node_gpus=16, max_usd_per_hour=23.9) == {}  # a node of 16 at 1.50 USD/h each
     assert found([["dear"]], node_gpus=16, max_usd_per_hour=24.0) == {"dear": (4,)}

@@ -32,6 +32,8 @@ def test_operators_add_up_and_none_beats_the_data_sheet(model):
     assert sum(o.share_frac for o in found.operators) == pytest.approx(1.0)
     assert all(0.0 <= o.roofline_frac <= 1.0 for o in found.operators)
     assert found.step_s == pytest.approx(found.tpot_s, rel=1e-3)  # requests decode one token a step
+    in_flight = found.tokens_per_s / 500 * (found.ttft_s + 499 * found.tpot_s)  # Little's law, at 99 % of the rate
+    assert in_flight == pytest.approx(found.concurrency, rel=0.02)
     names = [o.name for o in found.operators]
     assert ("routed experts" in names) == (model == "gpt-oss-120b") and "expert exchange" not in names
 

@@ -78,7 +78,7 @@ def fleets(priced: Priced) -> Fleets:
     bought = in_nodes(limits.node_gpus, counts, gpus)
     cost = bought * priced.gpu_prices_usd_per_hour[:, None, None]
     there = np.array([limits.of(x.gpu) for x in priced.layouts])[:, None, None]
-    meets = (flags == 0) & (kept.reshape(flags.shape) == 0) & (bought <= there) & (cost <= limits.max_usd_per_hour)
+    meets = (flags == 0) & (kept.reshape(flags.shape) == 0) & (bought <= there) & (cost <= limits.budget_usd_per_hour)
     # a pool of fewer GPUs has its use, too, where they are limited: it leaves more to the other
     sizes = np.stack([ttft, cost, counts * gpus if limits.any else np.zeros_like(cost)], -1)
     types = [x.gpu if limits.any else "" for x in priced.layouts]
@@ -151,7 +151,7 @@ def _joined(a: np.ndarray, b: np.ndarray, in_turn: bool, limits: Limits, nodes: 
         cost = bought * nodes.price_usd_per_hour
     joined = np.stack([times, cost, used], -1).reshape(-1, 3)
     there = nodes.gpus if nodes else limits.max_gpus
-    return _least(joined[(bought.ravel() <= there) & (joined[:, 1] <= limits.max_usd_per_hour)])
+    return _least(joined[(bought.ravel() <= there) & (joined[:, 1] <= limits.budget_usd_per_hour)])
 
 
 def _least(fleets: np.ndarray) -> np.ndarray:

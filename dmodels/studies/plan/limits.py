@@ -33,6 +33,11 @@ class Limits(NamedTuple):
             np.isfinite(self.max_gpus) or self.inventory or self.node_gpus > 1 or np.isfinite(self.max_usd_per_hour)
         )
 
+    @property
+    def budget_usd_per_hour(self) -> float:
+        """The most that may be spent, with room for rounding: in floating point 3 x 2.79 is a little over 8.37."""
+        return self.max_usd_per_hour * (1.0 + 1e-12)
+
     def of(self, gpu: str) -> float:
         """GPUs of a type that one fleet may take."""
         return min(self.max_gpus, float(self.inventory.get(gpu, np.inf)))
@@ -47,7 +52,7 @@ class Limits(NamedTuple):
         return (
             sum(gpus.values()) <= self.max_gpus
             and all(count <= self.of(gpu) for gpu, count in gpus.items())
-            and usd_per_hour <= self.max_usd_per_hour * (1.0 + 1e-12)
+            and usd_per_hour <= self.budget_usd_per_hour
         )
 
 

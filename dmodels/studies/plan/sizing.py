@@ -118,7 +118,7 @@ class Priced:
         limits = self.question.limits
         costs: np.ndarray = self.bought_gpus * self.gpu_prices_usd_per_hour[:, None]
         there = np.array([limits.of(x.gpu) for x in self.layouts])[:, None]
-        within = (self.bought_gpus <= there) & (costs <= limits.max_usd_per_hour * (1.0 + 1e-12))
+        within = (self.bought_gpus <= there) & (costs <= limits.budget_usd_per_hour)
         return np.asarray(np.where(within, costs, np.inf))
 
 
@@ -250,7 +250,7 @@ def _cheapest_two(
     known = np.isfinite(total)
     total = np.where(beside & known, joint * priced.gpu_prices_usd_per_hour, total)
     there = np.array([limits.of(kind) for kind in kinds])
-    within = (gpus <= limits.max_gpus) & (~alike | (gpus <= there)) & (total <= limits.max_usd_per_hour * (1.0 + 1e-12))
+    within = (gpus <= limits.max_gpus) & (~alike | (gpus <= there)) & (total <= limits.budget_usd_per_hour)
     total = np.where(known & within, total, np.inf)
     late = np.where(total <= total.min() * (1.0 + 1e-12), np.add.outer(*ttft_s.T), np.inf)
     best = np.unravel_index(int(np.argmin(np.where(np.isfinite(total), late, np.inf))), total.shape)

@@ -297,7 +297,7 @@ def _by_replay(priced: Priced, groups: Sequence[Sequence[Ranked]], requests: Rec
     even where they only just keep up.
     """
     limits, spare = priced.question.limits, priced.question.margins.spare_count
-    best = [limits.max_usd_per_hour] * len(groups)
+    best = [limits.budget_usd_per_hour] * len(groups)
     made: dict[Any, _Chosen] = {}
     ranks = itertools.zip_longest(*groups)  # the first of every group first: what they cost bounds the others
     jobs = {found[:2]: found for rank in ranks for found in rank if found is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -64,6 +65,11 @@ def priced_of(rng, limits):
     )
 
 
+def with_limits(priced, limits):
+    asked = SimpleNamespace(limits=limits, node_gpus=limits.node_gpus, gpus=priced.question.gpus)
+    return replace(priced, question=asked)
+
+
 def by_trying(priced, scheme, ttft):
     """(cost, sum of TTFT) of the best layouts of a scheme that can be bought."""
     limits, best = priced.question.limits, (math.inf, math.inf)
@@ -78,8 +84,7 @@ def by_trying(priced, scheme, ttft):
         bought = {gpu: packed(own, limits.node_gpus) for gpu, own in sizes.items()}
         cost = sum(count * PRICES[gpu] for gpu, count in bought.items())
         there = all(count <= limits.inventory.get(gpu, math.inf) for gpu, count in bought.items())
-        paid = cost <= math.nextafter(limits.max_usd_per_hour, math.inf)
-        if there and sum(bought.values()) <= limits.max_gpus and paid:
+        if there and sum(bought.values()) <= limits.max_gpus and cost <= limits.max_usd_per_hour:
             times = [ttft[row, stage] for row, stage in zip(rows, scheme.stages, strict=True)]
             best = min(best, (cost, sum(times)))
     return best
@@ -87,13 +92,13 @@ def by_trying(priced, scheme, ttft):
 
 @pytest.mark.parametrize("node", [1, 4, 8])
 def test_the_cheapest_layouts_of_each_scheme_by_trying_all(node):
-    """Of equal cost the quicker; fewer pools first among equals; within GPUs, types, nodes and money, to rounding."""
+    """Of equal cost the quicker; fewer pools first among equals; within GPUs, types, nodes and money, of which
+    what a fleet costs is enough to rounding."""
     rng, seen = np.random.default_rng(node), 0
     for _ in range(60):
         inventory = {"a": float(rng.integers(4, 40))} if rng.random() < 0.5 else {}
         most = float(rng.choice([math.inf, 24.0, 40.0]))
-        budgets = [math.inf, math.nextafter(60.0, 0.0), math.nextafter(90.0, 0.0)]
-        limits = Limits(most, inventory, node, float(rng.choice(budgets)))
+        limits = Limits(most, inventory, node, float(rng.choice([math.inf, 60.0, 90.0])))
         priced = priced_of(rng, limits)
         ttft = rng.integers(1, 9, priced.instances.shape).astype(float)
         told = cheapest(priced, priced.costs_usd_per_hour, ttft)
@@ -104,6 +109,10 @@ def test_the_cheapest_layouts_of_each_scheme_by_trying_all(node):
             assert one.usd_per_hour == pytest.approx(cost)
             times = [ttft[row, stage] for row, stage in zip(one.rows, one.scheme.stages, strict=True)]
             assert sum(times) == late
+            for money, enough in ((math.nextafter(cost, 0.0), True), (cost - 0.01, False)):
+                poor = with_limits(priced, limits._replace(max_usd_per_hour=money))
+                left = {x.scheme: x.usd_per_hour for x in cheapest(poor, poor.costs_usd_per_hour, ttft)}
+                assert left.get(one.scheme) == (one.usd_per_hour if enough else None)
         order = [(one.usd_per_hour, len(one.rows)) for one in told]
         assert order == sorted(order)
         assert least_usd_per_hour(priced) == (order[0][0] if order else math.inf)

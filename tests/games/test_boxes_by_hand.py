@@ -194,6 +194,78 @@ def test_what_equilibria_of_a_box_can_cost(rising):
     assert checked > 12
 
 
+def bounded(f, c, q, lo, hi):
+    """What is said of a box in which every group may sit wherever there is room, and nobody wants to move."""
+    f, c, lo, hi = (np.array(values) for values in (f, c, lo, hi))
+    rising = bool((f[:, 1:] >= f[:, :-1]).all())
+    loads = np.arange(1, f.shape[1] + 1)
+    finite = f[hi > 0]
+    convex = bool((np.diff(np.c_[np.zeros(len(finite)), loads * finite], 2) >= 0).all())
+    here = np.array([min(row[max(a, 1) - 1 : max(b, 1)]) for row, a, b in zip(f, lo, hi, strict=True)])
+    arc, reach = np.tile(hi > 0, (len(c), 1)), np.full(c.shape, inf)
+    return [interpreted(boxes.bounds)(f, c, q, lo, hi, rising, told, arc, here, reach) for told in {False, convex}]
+
+
+def costs_of_all(f, c, q, lo, hi):
+    """Of every way to seat the requests one by one with loads in the box."""
+    owner = [g for g, size in enumerate(q) for _ in range(size)]
+    for seats in product(range(len(f)), repeat=len(owner)):
+        loads = [seats.count(j) for j in range(len(f))]
+        if all(a <= n <= b for a, n, b in zip(lo, loads, hi, strict=True)):
+            private = sum(c[g][j] for g, j in zip(owner, seats, strict=True))
+            yield private + sum(n * f[j][n - 1] for j, n in enumerate(loads) if n)
+
+
+def test_no_placement_of_a_box_is_outside_its_bounds_and_simple_ones_reach_them():
+    """Latencies with peaks, in units small and large. With the same private costs everywhere the highest cost is one
+    of a placement where loads have two values each or everyone costs the same at any load; a single load vector has one
+    cost. A worker that holds nobody changes nothing, however slow it is said to be."""
+    rng, wide = np.random.default_rng(3), 0
+    for k in range(240):
+        workers, q = int(rng.integers(1, 4)), rng.integers(1, 3, int(rng.integers(1, 3)))
+        total, kind = int(q.sum()), ("any", "width one", "same at any load", "one load vector")[k % 4]
+        at = rng.multinomial(total, np.ones(workers) / workers)  # the box is around it
+        lo, hi = np.maximum(at - rng.integers(0, 3, workers), 0), np.minimum(at + rng.integers(0, 3, workers), total)
+        f = rng.integers(0, 9, (workers, total)) * (1.0 / 16, 1.0, 4.0)[k % 3]
+        if kind == "width one":
+            lo = np.maximum(at - rng.integers(0, 2, workers), 0)
+            hi = np.minimum(lo + 1, total)
+        elif kind == "same at any load":
+            f = np.repeat(f[:, :1], total, axis=1)
+        elif kind == "one load vector":
+            lo = hi = at
+        c = np.tile(rng.integers(0, 4, len(q))[:, None], workers).astype(float)
+        if kind == "any":
+            c = rng.integers(0, 4, c.shape).astype(float)
+        every = list(costs_of_all(f.tolist(), c.tolist(), q.tolist(), lo.tolist(), hi.tolist()))
+        said = bounded(f, c, q, lo, hi)
+        for low, high in said:
+            assert low <= min(every) + 1e-9 and high >= max(every) - 1e-9
+            assert kind == "any" or high == pytest.approx(max(every))
+            assert kind != "one load vector" or low == pytest.approx(min(every))
+        idle = np.vstack([f, np.full(total, inf)]), np.c_[c, np.zeros(len(q))], q, np.r_[lo, 0], np.r_[hi, 0]
+        assert bounded(*idle) == said
+        wide += min(every) < max(every)
+    assert wide > 50
+
+
+@pytest.mark.parametrize(
+    "f, q, lo, hi, ends",
+    [
+        ([[3.0]], [1], [1], [1], (3.0, 3.0)),  # one request, one worker
+        ([[3.0], [5.0]], [1], [0, 0], [1, 1], (3.0, 5.0)),  # one request, two workers
+        ([[0.0, 0.0], [0.0, 0.0]], [2], [0, 0], [2, 2], (0.0, 0.0)),  # nothing costs anything
+        ([[2.0, 2.0], [2.0, 2.0]], [2], [0, 0], [2, 2], (4.0, 4.0)),  # all places are alike
+        ([[1.0, 9.0], [1.0, 9.0]], [1, 1], [0, 0], [2, 2], (2.0, 18.0)),  # apart, or together
+    ],
+)
+def test_the_smallest_boxes_cost_what_their_placements_do(f, q, lo, hi, ends):
+    private = np.zeros((len(q), len(f)))
+    every = list(costs_of_all(f, private.tolist(), q, lo, hi))
+    assert (min(every), max(every)) == ends
+    assert all(said == ends for said in bounded(f, private, q, lo, hi))
+
+
 def hull(values: list[float], n: int) -> float:
     """The least concave curve above values, at n: the highest chord over it."""
     chords = [values[n]]

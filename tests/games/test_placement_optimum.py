@@ -15,7 +15,9 @@ from dmodels.core.flags import Flag
 from dmodels.games.placement import (
     PlacementGame,
     best_bound,
+    best_response_dynamics,
     complete,
+    equilibria,
     fat_tree,
     greedy_optimum,
     isolated_s,
@@ -23,10 +25,13 @@ from dmodels.games.placement import (
     placement,
     price_bound,
     price_of_anarchy,
+    profiles_count,
     social_optimum,
     two_level,
     value_of_sharing,
 )
+from dmodels.games.placement.anarchy import random_placement
+from dmodels.games.placement.optimum import variables_count
 from tests.games.placement_brute import draw, truth
 
 #: The package exports no name of it.
@@ -51,6 +56,7 @@ def check(seed: int, count: int) -> None:
         assert s.flags == 0 and abs(s.certificate["bound_s"] - least) <= 10 * slack
         assert placement(game, greedy.value.tier).social_s >= least - slack
         assert greedy.value.social_s <= greedy.certificate["greedy_s"] + slack
+        assert greedy.certificate["bound_s"] >= 0
         assert greedy.certificate["half_s"] - slack <= greedy.certificate["bound_s"] <= least + slack
         if k % 2 == 0:  # one size: at least half of the savings
             assert nothing - greedy.certificate["greedy_s"] >= (nothing - least) / 2 - slack
@@ -256,3 +262,106 @@ def test_a_memory_for_one_block_and_a_half():
     assert s.value.social_s == pytest.approx(2.0) and s.certificate["bound_s"] == pytest.approx(2.0)
     assert s.certificate["lp_bound_s"] == pytest.approx(1.0)
     assert s.certificate["prices"] == pytest.approx(1.0)
+
+
+def test_blocks_that_fill_a_memory_but_for_rounding_are_kept_in_it():
+    """Three tenths of a byte hold three blocks of a tenth, and one of a tenth and two tenths, whoever places them."""
+    three = PlacementGame(np.ones((1, 3)), [0.0], [0.3], [[0.0]], 5.0, 0.1)
+    every = [[0, 0, 0]]
+    for tier in (
+        greedy_optimum(three, polish=False).value.tier,
+        social_optimum(three).value.tier,
+        best_response_dynamics(three).value.tier,
+        random_placement(three, np.random.default_rng(0)),
+        *equilibria(three).value.tiers,
+    ):
+        assert tier.tolist() == every
+    assert profiles_count(three) == 8 and isolated_s(three).sum() == best_bound(three).value == 0.0
+    one = PlacementGame([[1.0]], [0.0], [0.3], [[0.0]], 5.0, 0.1 + 0.2)
+    assert social_optimum(one).value.tier == greedy_optimum(one, polish=False).value.tier == [[0]]
+    # for each byte the small block saves more, and leaves no room for the other, which saves more by itself
+    either = PlacementGame([[10.0, 5.0]], [0.0], [0.3], [[0.0]], 1.0, [0.1 + 0.2, 0.1])
+    greedy = greedy_optimum(either, polish=False)
+    assert (
+        greedy.value.social_s == 10.0 and greedy.certificate["bound_s"] <= 5.0 == social_optimum(either).value.social_s
+    )
+
+
+@pytest.mark.parametrize(
+    "rates, room, recompute, cost",
+    [
+        (np.zeros((2, 2)), 0.0, 5.0, 0.0),  # nobody asks, and nothing has room
+        (np.zeros((2, 2)), 1.0, 5.0, 0.0),  # nobody asks
+        (np.ones((2, 2)), 0.0, 5.0, 20.0),  # nothing has room
+        (np.ones((2, 2)), 0.0, 0.5, 2.0),  # nor is a read worth it
+        (np.ones((2, 2)), 2.0, 0.5, 2.0),  # a read is not worth it
+        (np.ones((2, 2)), 2.0, 1.0, 4.0),  # it is worth nothing
+    ],
+)
+def test_where_nothing_can_be_saved_the_cost_is_that_of_all_prefills(rates, room, recompute, cost):
+    game = PlacementGame(rates, [1.0], [room], complete(2, 1.0), recompute)
+    s, greedy = social_optimum(game), greedy_optimum(game)
+    assert (s.value.social_s, int(s.flags)) == (cost, 0) and not s.certificate["prices"].any()
+    assert [float(s.certificate[name]) for name in ("bound_s", "lp_bound_s", "gap_s")] == pytest.approx([cost, cost, 0])
+    assert s.steps == 0 and s.certificate["prices"].shape == (2, 1)
+    assert (greedy.value.social_s, int(greedy.steps)) == (cost, 0) and greedy.certificate["bound_s"] == cost
+    assert float(best_bound(game).value) == pytest.approx(cost)
+    for most in (0, 1e5):
+        p = price_of_anarchy(game, max_profiles=most, starts=1)
+        assert p[:4] == pytest.approx([1.0] * 4) and p.worst_s == p.best_s == p.ceiling_s == p.optimum_s == cost
+
+
+def test_a_worker_alone_is_at_the_optimum_and_two_that_never_settle_are_nowhere():
+    """The first finds one cost from wherever it starts. Of the second, none of whose profiles is an equilibrium (60 s
+    if all read by prefill, 36 s at best), play knows no worst and no best one, and that none would cost above 40 s."""
+    alone = price_of_anarchy(PlacementGame([[3.0, 2.0]], [1.0], [1.0], [[0.0]], 5.0), max_profiles=0, starts=4)
+    assert alone[:4] == pytest.approx([1.0] * 4) and alone.equilibria_count == 1
+    assert alone.worst_s == alone.best_s == alone.optimum_s == 3.0 + 2.0 * 5.0
+    none = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)
+    looked, played = price_of_anarchy(none), price_of_anarchy(none, max_profiles=0, starts=2)
+    assert looked.exact and looked.exists == 0 and looked.flags == Flag.INFEASIBLE and np.isnan(looked[:4]).all()
+    assert not played.exact and played.exists == -1 and played.flags == Flag.NOT_CONVERGED
+    assert np.isnan([played.lower, played.stability_lower]).all()
+    assert [played.upper, played.stability_upper] == pytest.approx([40.0 / 36.0] * 2)
+    for p in (looked, played):
+        assert np.isnan([p.worst_s, p.best_s]).all() and p.equilibria_count == 0
+        assert [p.ceiling_s, p.optimum_s, p.optimum_bound_s] == pytest.approx([40.0, 36.0, 36.0])
+
+
+def test_up_to_a_size_the_optimum_is_exact_and_beyond_it_lies_above_either_bound(monkeypatch):
+    rng, loose = np.random.default_rng(5), 0
+    for _ in range(8):
+        arrays = draw(rng, sizes=True)
+        game, least = PlacementGame(*arrays), truth(*arrays).social.min()
+        size = variables_count(game)
+        monkeypatch.setattr("dmodels.games.placement.anarchy.EXACT_VARIABLES", size)
+        assert price_of_anarchy(game, 0, starts=0).optimum_bound_s == pytest.approx(least)
+        monkeypatch.setattr("dmodels.games.placement.anarchy.EXACT_VARIABLES", size - 1)
+        bound = price_of_anarchy(game, 0, starts=0).optimum_bound_s
+        each = greedy_optimum(game).certificate["bound_s"], float(best_bound(game).value)
+        assert max(each) * (1 - 1e-9) <= bound <= least * (1 + 1e-9)
+        loose += bound < least * (1 - 1e-6)
+    assert loose
+
+
+def test_a_gap_that_was_allowed_is_no_failure():
+    """At half of the cost HiGHS may stop at the first placement; what it says of the rest holds."""
+    rng, apart = np.random.default_rng(1), 0
+    for _ in range(4):
+        rates, room = rng.integers(0, 9, (5, 8)), rng.integers(2, 7, (5, 2))
+        distance, size = rng.integers(1, 6, (5, 5)), rng.integers(1, 4, 8)
+        game = PlacementGame(rates, [0.5, 2.0], room, distance, 9.0, size)
+        s = social_optimum(game, rel_gap=0.5)
+        assert s.flags == 0 and s.certificate["gap_s"] == s.value.social_s - s.certificate["bound_s"]
+        assert 0 <= s.certificate["lp_bound_s"] <= s.certificate["bound_s"] <= greedy_optimum(game).value.social_s
+        apart += s.certificate["gap_s"] > 0.01 * s.value.social_s
+    assert apart
+
+
+def test_a_tier_without_an_end_holds_all_and_has_no_price():
+    """Of three blocks at 4 s a read the one that is read most lies in a place at 1 s."""
+    game = PlacementGame([[2.0, 3.0, 1.0]], [1.0, 4.0], [1.0, np.inf], [[0.0]], 9.0)
+    s, greedy = social_optimum(game), greedy_optimum(game)
+    assert s.value.social_s == greedy.value.social_s == 3 * 1.0 + (2.0 + 1.0) * 4.0
+    assert s.value.tier.tolist() == greedy.value.tier.tolist() == [[1, 0, 1]] and s.certificate["prices"][0, 1] == 0.0
+    assert s.certificate["bound_s"] == pytest.approx(15.0) and greedy.certificate["bound_s"] <= 15.0 + 1e-9

@@ -9,7 +9,18 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
-from dmodels.games.placement import PlacementGame, Risk, at_risk, complete, line, more_memory, ring, rises
+from dmodels.games.placement import (
+    PlacementGame,
+    Rise,
+    Risk,
+    at_risk,
+    best_response_dynamics,
+    complete,
+    line,
+    more_memory,
+    ring,
+    rises,
+)
 from proofs.placement.caching import (
     CachingGame,
     caching_cost_s,
@@ -75,6 +86,9 @@ def test_prices_of_known_networks():
         lambda: caching_equilibrium(CachingGame(ring(3, 1.0, directed=True), 1.5)),
         lambda: line_range(0, 1.0),
         lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), 1),
+        lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), -1),
+        lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), 0, 1),
+        lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), 0, -1),
     ],
 )
 def test_bad_input_is_refused(make):
@@ -113,7 +127,10 @@ def test_of_several_plays_the_dearest_end_counts_and_one_without_end_most():
     access, room = np.sort(rng.integers(0, 3, (5, 2)), axis=1), rng.integers(1, 3, (5, 2))
     game = PlacementGame(demand, access, room, near, rng.integers(4, 10, 6))
     one, several = (at_risk(game, 2.0, [3, 1], max_profiles=0, plays=plays) for plays in (1, 5))
-    endless = np.isinf(several.after_s)
+    endless, now = np.isinf(several.after_s), best_response_dynamics(game).value.tier
+    for worker, tier, paid in zip(one.worker, one.tier, one.after_s, strict=True):  # a single play is nobody's choice
+        play = best_response_dynamics(more_memory(game, worker, tier, 2.0), now)
+        assert paid == (np.inf if play.flags else play.value.social_s)
     assert not several.exact and (several.after_s >= one.after_s).all() and np.isfinite(one.after_s[endless]).any()
     assert (several.after_s[~endless] > 1.001 * one.after_s[~endless]).any()
     assert (several.after_s <= several.ceiling_s)[~endless].all()
@@ -139,6 +156,25 @@ def test_what_is_said_of_a_risk():
         "no addition that was tried raises the cost; a rise above 50 % is impossible"
     )
     assert said([10.0], [10.0]).startswith("safe: ") and said([10.0], [15.0], exact=True).startswith("safe: ")
+
+
+def test_a_cost_that_is_the_same_but_for_rounding_has_not_risen():
+    """A ten-thousandth of a per cent is a rise; the last digits of a sum are none, and nothing is not above nothing."""
+    one = np.zeros(1, int)
+    for before, after, risen in ((0.3, 0.1 + 0.2, False), (10.0, 10.00001, True), (0.0, 0.0, False), (0.0, 1.0, True)):
+        assert Rise(0, 0, (before, after), (before, before), (before, before)).paradox == risen
+        for exact in (False, True):
+            risk = Risk(before, np.array([after]), one, one, np.array([after]), exact)
+            assert risk.at_risk == risen != risk.safe
+    assert str(risk) == "at risk: more memory in tier 0 of worker 0 can raise the cost of reads by inf %"
+
+
+def test_as_many_profiles_as_are_allowed_are_all_looked_at():
+    """Two workers with a place each and two blocks have nine profiles, and twelve after one of them has two places."""
+    game = PlacementGame([[2.0, 1.0], [1.0, 2.0]], [1.0], [1.0], complete(2, 1.0), 5.0)
+    assert [at_risk(game, max_profiles=most).exact for most in (11, 12)] == [False, True]
+    one = PlacementGame([[3.0]], [1.0], [1.0], [[0.0]], 5.0)  # kept or not
+    assert at_risk(one, max_profiles=2).exact
 
 
 def test_everywhere_at_once_and_large_games():

@@ -173,7 +173,8 @@ def test_bounds_of_known_classes():
 
 
 def test_greedy_takes_the_copy_that_saves_most_per_byte_each_time():
-    """Among blocks of unequal size: every copy that has room is weighed anew before each step."""
+    """Among blocks of unequal size: every copy that has room is weighed anew before each step. More could not be saved
+    than by all that would then still help, in parts, where there is room."""
     for arrays in games(12, 8, 4, 7, sizes=True):
         game = PlacementGame(*arrays)
         a = game.arrays()
@@ -197,6 +198,15 @@ def test_greedy_takes_the_copy_that_saves_most_per_byte_each_time():
         found = greedy_optimum(game, polish=False)
         assert found.certificate["greedy_s"] == pytest.approx((a.demand * pays.T).sum(), rel=1e-9)
         assert found.steps == steps and found.value.social_s == found.certificate["greedy_s"]
+        # what else each place could save, cut at will: the least of all prices of a byte, room and surpluses together
+        left = 0.0
+        for j, t in np.ndindex(a.capacity.shape):
+            worth = (a.demand.T * np.maximum(pays - a.distance[:, j] - a.access[j, t], 0)).sum(1)
+            worth = np.where(a.size <= a.capacity[j, t], worth, 0.0)
+            room, prices = a.capacity[j, t], [0.0, *(worth / a.size)]
+            left += min(price * room + np.maximum(worth - price * a.size, 0.0).sum() for price in prices)
+        bound, half = found.certificate["bound_s"], found.certificate["half_s"]
+        assert bound == pytest.approx(max(found.certificate["greedy_s"] - left, half, 0.0), rel=1e-9, abs=1e-9)
         polished = best_response_dynamics(game, found.value.tier, coordinated=True)
         assert greedy_optimum(game).value.social_s == pytest.approx(polished.value.social_s)
 

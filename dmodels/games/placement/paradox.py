@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from dmodels.core.errors import InputError
 from .game import PlacementGame
 from .pure_equilibria import equilibria, profiles_count
 from .response import best_response_dynamics, isolated_s
+
+
+def _dearer(before_s: float, after_s: Any) -> Any:
+    """Whether a cost has risen, by more than the rounding of sums."""
+    return after_s > before_s * (1 + 1e-9)
 
 
 class Rise(NamedTuple):
@@ -36,7 +41,7 @@ class Rise(NamedTuple):
     @property
     def paradox(self) -> bool:
         """The worst equilibrium rises."""
-        return self.worst_s[1] > self.worst_s[0] * (1 + 1e-9)
+        return bool(_dearer(*self.worst_s))
 
 
 def more_memory(game: PlacementGame, worker: int, tier: int = 0, extra_bytes: float | None = None) -> PlacementGame:
@@ -89,8 +94,7 @@ def paradox_search(
                 np.array(demand).T, [access_s], np.array(capacity, float)[:, None], distance_s, recompute_s
             )
             for rise in rises(game):
-                before, after = rise.best_s if best else rise.worst_s
-                if after > before * (1 + 1e-9):
+                if _dearer(*(rise.best_s if best else rise.worst_s)):
                     yield game, rise
 
 
@@ -114,12 +118,12 @@ class Risk(NamedTuple):
     @property
     def at_risk(self) -> bool:
         """Some addition can make reads dearer, or leaves no rest."""
-        return bool((self.after_s > self.before_s * (1 + 1e-9)).any())
+        return bool(_dearer(self.before_s, self.after_s).any())
 
     @property
     def safe(self) -> bool:
         """Proved: none of the additions makes any equilibrium dearer than the worst one known now."""
-        proved = (self.ceiling_s <= self.before_s * (1 + 1e-9)).all()
+        proved = not _dearer(self.before_s, self.ceiling_s).any()
         return bool(proved or (self.exact and not self.at_risk))
 
     def __str__(self) -> str:

@@ -78,11 +78,10 @@ def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
     chord, excess = np.zeros(workers), np.zeros(workers)
     for j in range(workers):
         g_lo = lo[j] * f[j, lo[j] - 1] if lo[j] > 0 else 0.0
-        g_hi = hi[j] * f[j, hi[j] - 1] if hi[j] > 0 else 0.0
         base_low += g_lo
         base_high += g_lo
         if room[j] > 0:
-            chord[j] = (g_hi - g_lo) / room[j]
+            chord[j] = (hi[j] * f[j, hi[j] - 1] - g_lo) / room[j]
             if not convex:
                 for n in range(lo[j] + 1, hi[j]):
                     excess[j] = max(excess[j], n * f[j, n - 1] - g_lo - chord[j] * (n - lo[j]))

@@ -191,6 +191,18 @@ def test_trouble_has_a_flag_and_a_sentence():
     assert equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), -1.0)).flags & Flag.OUT_OF_DOMAIN
 
 
+def test_a_budget_of_one_worker_each_is_enough_and_a_side_may_count_for_nothing():
+    """And with no GPU at all there is one split of them."""
+    just = Game(Exponential(0.3), Alone(Exponential(0.5)), 6.0, prefill_worker_gpus=2.0, decode_worker_gpus=4.0)
+    assert not equilibrium(just).flags and equilibrium(just.replace(budget_gpus=5.99)).flags == Flag.INFEASIBLE
+    for weights, split in (((0.0, 1.0), 0.0), ((1.0, 0.0), 6.0)):
+        found = equilibrium(just.replace(prefill_weight=weights[0], decode_weight=weights[1]))
+        assert not found.flags and found.value.prefill_gpus == split
+    nothing = equilibrium(Game(Logistic(6.0, 0.5), Alone(Logistic(6.0, 0.5)), 0.0))
+    assert nothing.value.prefill_gpus == nothing.value.decode_gpus == 0.0 and nothing.flags & Flag.INFEASIBLE
+    assert nothing.certificate["equilibria_count"] == 1
+
+
 def test_it_is_said_where_one_more_gpu_changes_nothing_and_nowhere_else():
     """Either side is well with 6 GPUs; of 20 the other 8 are anybody's. Of 9 each GPU counts."""
     ample, short = (Game(Logistic(4.0, 0.1), Alone(Logistic(4.0, 0.1)), gpus) for gpus in (20.0, 9.0))

@@ -56,8 +56,8 @@ def unique(game: Game, live: bool) -> Solution:
         held.balance,
         jnp.where(inside, zero, 0.5 * total),
         jnp.where(inside, total, 0.5 * total),
-        jnp.where(inside, low, 0.0),
-        jnp.where(inside, high, 0.0),
+        low,
+        high,
     )
     value, slope = jax.value_and_grad(held.balance)(root)
     # one Newton step cleans the last digits and carries the derivative in the game's parameters
@@ -94,7 +94,7 @@ def _roots(function, grid, values):
     left, there = sign_changes(values, MOST)
     a, b, fa, fb = grid[left], grid[left + 1], values[left], values[left + 1]
     a, b = jnp.where(there, a, middle), jnp.where(there, b, middle)
-    root = chandrupatla(jax.vmap(function), a, b, jnp.where(there, fa, 0.0), jnp.where(there, fb, 0.0))
+    root = chandrupatla(jax.vmap(function), a, b, fa, fb)
     return jnp.where(there, root, jnp.nan), ~(values[left] > 0.0)
 
 

@@ -94,7 +94,7 @@ def shared_steps(
     none_s = jnp.where(goes_on, minimum(bare_s, one_s), one_s)  # a step that begins when none has come
     full = one_s + (most - 1.0) * m
     limit = _limit(most, x * full, square)
-    steps = _steps(x, one_s, m, none_s, full, variance_s2=variance_s2, standing=~goes_on, limit=limit)
+    steps = _steps(x, one_s, m, none_s, full, variance_s2=variance_s2, standing=jnp.logical_not(goes_on), limit=limit)
     step, variance, none, came = steps.mean_s, steps.variance_s2, steps.none, x * steps.mean_s
     next_s = m + (one_s - m - none_s) * steps.slope  # that one more prompt makes of the next step
     carried = clip(x * next_s, 0.0, 1.0 - 1e-6)

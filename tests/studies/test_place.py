@@ -98,7 +98,13 @@ def test_a_purchase_meets_the_target_and_one_block_less_does_not(answer):
         there = place(TRACE, LLAMA, H100, TP4, bought)
         assert (row.access_s, row.first_token_s) == pytest.approx((there.access_s, there.first_token_s))
         assert row.hit_frac == pytest.approx(sum(t.served_frac for t in there.tiers if t.tier != "remote"))
+    # four GPUs are spared what each request computes less, from its first missing block on
+    prefill = jax.jit(jax.vmap(lambda n, c: remaining_prefill_s(LLAMA, H100, TP4, n, c)))
+    hits = [np.add.reduceat(distances <= size, TRACE.block_starts[:-1]) for size in (have, blocks)]
+    cached = [np.minimum(512.0 * count, TRACE.input_tokens - 1) for count in hits]
+    before_s, after_s = (float(prefill(TRACE.input_tokens - c, c).mean()) for c in cached)
     saved = ssd.saved_usd_per_hour
+    assert saved == pytest.approx((before_s - after_s) * TRACE.rate_rps * 4 * float(H100.price_usd_per_hour), rel=1e-6)
     assert saved > 0 and ssd.payback_h == pytest.approx(ssd.usd / saved)
 
 

@@ -50,6 +50,15 @@ def tiers(hbm=4.0, dram=10.0, ssd=20.0, **last):
     ]
 
 
+_PREFILL = jax.jit(jax.vmap(lambda n, c: remaining_prefill_s(LLAMA, H100, TP4, n, c)))
+
+
+def computed_s(hits):
+    """Seconds that each request (requests,) computes where so many of its blocks are found."""
+    cached = np.minimum(hits * 512.0, TRACE.input_tokens - 1)
+    return np.asarray(_PREFILL(TRACE.input_tokens - cached, cached))
+
+
 @pytest.fixture(scope="module")
 def answer():
     return place(TRACE, LLAMA, H100, TP4, tiers(), target_hit_frac=0.75, workers=4)
@@ -62,9 +71,7 @@ def test_tiers_serve_what_their_stack_says_and_latency_is_a_sum_over_requests(an
     read = np.array([160 * 2**20 / 13.4e12, 2e-5 + 160 * 2**20 / 50e9, 1e-4 + 160 * 2**20 / 6e9, 0.0])
     load = np.add.reduceat(read[tier], TRACE.block_starts[:-1])
     hits = np.add.reduceat(tier < 3, TRACE.block_starts[:-1])
-    cached = np.minimum(hits * 512.0, TRACE.input_tokens - 1)
-    one = jax.jit(jax.vmap(lambda n, c: remaining_prefill_s(LLAMA, H100, TP4, n, c)))
-    compute = np.asarray(one(TRACE.input_tokens - cached, cached))
+    compute = computed_s(hits)
     assert [row.served_frac for row in answer.tiers] == pytest.approx([(tier == k).mean() for k in range(3)])
     assert [row.read_s for row in answer.tiers] == pytest.approx(read[:3])
     assert answer.first_token_s == pytest.approx((load + compute).mean(), rel=1e-9)
@@ -99,10 +106,8 @@ def test_a_purchase_meets_the_target_and_one_block_less_does_not(answer):
         assert (row.access_s, row.first_token_s) == pytest.approx((there.access_s, there.first_token_s))
         assert row.hit_frac == pytest.approx(sum(t.served_frac for t in there.tiers if t.tier != "remote"))
     # four GPUs are spared what each request computes less, from its first missing block on
-    prefill = jax.jit(jax.vmap(lambda n, c: remaining_prefill_s(LLAMA, H100, TP4, n, c)))
     hits = [np.add.reduceat(distances <= size, TRACE.block_starts[:-1]) for size in (have, blocks)]
-    cached = [np.minimum(512.0 * count, TRACE.input_tokens - 1) for count in hits]
-    before_s, after_s = (float(prefill(TRACE.input_tokens - c, c).mean()) for c in cached)
+    before_s, after_s = (computed_s(count).mean() for count in hits)
     saved = ssd.saved_usd_per_hour
     assert saved == pytest.approx((before_s - after_s) * TRACE.rate_rps * 4 * float(H100.price_usd_per_hour), rel=1e-6)
     assert saved > 0 and ssd.payback_h == pytest.approx(ssd.usd / saved)

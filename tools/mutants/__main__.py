@@ -119,9 +119,8 @@ class Checker:
         if not tests:
             return Judged(room, change, "", 0, 0, 0.0)
         names = [test.name for test in tests]
-        limit_s = 3 * self.limit_s + 60  # one that goes on and on; compiling what was changed takes its time, too
-        by, spent = self.copy.with_change(change.path, change.applied(), names, limit_s, self.limit_s)
-        if "::" not in by and by not in ("", "?") and self.copy.first_failure(names, limit_s, self.limit_s)[0] == by:
+        by, spent = self.copy.with_change(change.path, change.applied(), names, self.limit_s)
+        if "::" not in by and by not in ("", "?") and self.copy.first_failure(names, self.limit_s)[0] == by:
             by = "?"  # the tests do not start without the change, too
         return Judged(room, change, by, count, len(tests), spent)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from .pure_equilibria import equilibria, profiles_count
 from .response import best_response_dynamics, isolated_s
 
 
-def _dearer(before_s: float, after_s: Any) -> Any:
-    """Whether a cost has risen, by more than the rounding of sums."""
-    return after_s > before_s * (1 + 1e-9)
+def _unchanged(cost_s: float) -> float:
+    """The most that a cost becomes by the rounding of sums alone."""
+    return cost_s * (1 + 1e-9)
 
 
 class Rise(NamedTuple):
@@ -41,7 +41,7 @@ class Rise(NamedTuple):
     @property
     def paradox(self) -> bool:
         """The worst equilibrium rises."""
-        return bool(_dearer(*self.worst_s))
+        return bool(self.worst_s[1] > _unchanged(self.worst_s[0]))
 
 
 def more_memory(game: PlacementGame, worker: int, tier: int = 0, extra_bytes: float | None = None) -> PlacementGame:
@@ -94,7 +94,8 @@ def paradox_search(
                 np.array(demand).T, [access_s], np.array(capacity, float)[:, None], distance_s, recompute_s
             )
             for rise in rises(game):
-                if _dearer(*(rise.best_s if best else rise.worst_s)):
+                before, after = rise.best_s if best else rise.worst_s
+                if after > _unchanged(before):
                     yield game, rise
 
 
@@ -118,12 +119,12 @@ class Risk(NamedTuple):
     @property
     def at_risk(self) -> bool:
         """Some addition can make reads dearer, or leaves no rest."""
-        return bool(_dearer(self.before_s, self.after_s).any())
+        return bool((self.after_s > _unchanged(self.before_s)).any())
 
     @property
     def safe(self) -> bool:
         """Proved: none of the additions makes any equilibrium dearer than the worst one known now."""
-        proved = (self.ceiling_s <= self.before_s * (1 + 1e-9)).all()  # what is no number proves nothing
+        proved = (self.ceiling_s <= _unchanged(self.before_s)).all()  # what is no number proves nothing
         return bool(proved or (self.exact and not self.at_risk))
 
     def __str__(self) -> str:

@@ -33,8 +33,8 @@ class Chooser:
     def tests_of(self, change: Change) -> list[Recorded]:
         """The nearest tests, then others that might notice; each from the cheapest on, of each file one in turn."""
         file, text = str(change.path.relative_to(self.root)), change.path.read_text(encoding="utf-8")
+        opened, room = [test for test in self.tests if file in test.opened], f"/{Path(file).parts[1]}/"
         if change.path.suffix != ".py":
-            opened, room = [test for test in self.tests if file in test.opened], f"/{Path(file).parts[1]}/"
             near = [[t for t in opened if word in t.name] for word in (change.path.stem, room)]
             return list({t.name: t for t in itertools.chain(*map(_in_turn, [*near, opened]))}.values())
         first, last = (text.count("\n", 0, at) + 1 for at in (change.start, max(change.start, change.stop - 1)))
@@ -46,15 +46,13 @@ class Chooser:
             readers = {other: bits for other in self.files if (bits := self.mentions(other, names))}
             found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])
         found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
-        readers_of_text = [test for test in self.tests if file in test.opened]
         if not COMPILED.search(text) and found:
-            found += _in_turn(readers_of_text)
+            found += _in_turn(opened)
         else:
             near = [file, *self.importers(file)]
             callers = [t for t in self.tests if any(t.runs(one, self.bodies(one)) for one in near)]
             found += _in_turn([t for t in callers if change.path.parent.name in Path(t.name.partition("::")[0]).stem])
-            found += _in_turn([t for t in callers if Path(file).parts[1] in Path(t.name).parts])
-            found += _in_turn(readers_of_text) + _in_turn(callers)
+            found += _in_turn([t for t in callers if room in t.name]) + _in_turn(opened) + _in_turn(callers)
         return list({test.name: test for test in found}.values())
 
     def bodies(self, file: str) -> int:

@@ -127,6 +127,27 @@ def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy):
     assert [test.name for test in chooser.tests_of(constant)] == ["reads"]
 
 
+def test_a_default_is_judged_by_the_tests_that_name_its_function(toy):
+    """First by those in which the name stands, then by the others of their file."""
+    (toy / "toy" / "area.py").write_text("def scaled(side, by=2.0):\n    return by * side\n")
+    (toy / "tests" / "test_scales.py").write_text(
+        "from toy.area import scaled\n\n\ndef test_other():\n    pass\n\n\n"
+        "def test_scaled():\n    assert scaled(1.0) == 2.0\n"
+    )
+    tests = [ran("tests/test_scales.py::test_other"), ran("tests/test_scales.py::test_scaled[a]", cpu_s=9.0)]
+    chooser = Chooser(toy, toy / "toy", [ran("tests/test_area.py::test_area"), *tests])
+    default = next(one for one in changes(toy / "toy" / "area.py") if "by=3.0" in one.applied())
+    chosen = [test.name.partition("::")[2] for test in chooser.tests_of(default)]
+    assert chosen == ["test_scaled[a]", "test_other", "test_area"]
+
+
+def test_one_figure_for_another_of_its_unit_in_a_text(toy):
+    """Which of the file's figures: the text itself names one alone."""
+    place = toy / "toy" / "told.py"
+    place.write_text("def told(a):\n    worst = a.ttft_s\n    return f'{a.tpot_s:.2f} s', worst\n")
+    assert any("{a.ttft_s:.2f} s" in change.applied() for change in changes(place))
+
+
 def test_survivors_are_named_and_failures_of_their_own_do_not_count(toy):
     """A product for a quotient is noticed; what is multiplied by nothing, and a number that nobody uses, is not."""
     pytest.importorskip("coverage", reason="coverage is not installed: `make mutants`")

@@ -172,7 +172,9 @@ class _Code:
         fields = [(found.start(1), _expression(found[1])) for found in FIELD.finditer(self.text, start, stop)]
         fields = [(at, told) for at, told in fields if told]
         for at, told in fields:
-            for change in _Code(self.path, told).changes():
+            inner = _Code(self.path, told)
+            inner.peers = self.peers  # of the file, not of these few words
+            for change in inner.changes():
                 yield change._replace(start=at + change.start, stop=at + change.stop)
         for (a, first), (b, second) in itertools.pairwise(fields):
             if first != second:

@@ -1,10 +1,11 @@
 """Which recorded tests could notice a change: those that run the changed lines, cheapest first, of each file in turn
 (neighbours mostly notice the same).
 
-What runs once when a module is imported (a constant, a default, a table) is read wherever its name stands: tests that
-run such a line. A compiled loop is run by whoever runs the Python that calls it, tests of its folder first. A data file
-is read by who opens it. What runs in a process of its own leaves no trace, so tests that are named after a file are
-among its tests; and those that read its text, which hold rules of the house.
+What runs once when a module is imported (a constant, a default, a table) is read wherever its name stands: by tests in
+which it stands, tests that run such a line, and tests in whose file it stands. A compiled loop is run by whoever runs
+the Python that calls it, tests of its folder first. A data file is read by who opens it. What runs in a process of its
+own leaves no trace, so tests that are named after a file are among its tests; and those that read its text, which hold
+rules of the house.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Chooser:
         if not changed & body:
             names = _names_at(text, first)
             readers = {other: bits for other in self.files if (bits := self.mentions(other, names))}
+            found += _in_turn([test for test in self.tests if _word(names).search(self.text_of(test)[1])])
             found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])
+            found += _in_turn([test for test in self.tests if _word(names).search(self.text_of(test)[0])])
         found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
         if not COMPILED.search(text) and found:
             found += _in_turn(opened)
@@ -61,10 +64,16 @@ class Chooser:
 
     def mentions(self, file: str, names: frozenset[str]) -> int:
         """Lines inside functions in which one of `names` stands."""
-        word, bits = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b"), 0
+        word, bits = _word(names), 0
         for number, line in enumerate(self.files[file].splitlines(), start=1):
             bits |= (word.search(line) is not None) << number
         return bits & self.bodies(file)
+
+    def text_of(self, test: Recorded) -> tuple[str, str]:
+        """A test's file and its function; empty where they are none of this tree."""
+        file, _, name = test.name.partition("::")
+        text, functions = _texts(self.root / file)
+        return text, functions.get(name.partition("[")[0], "")
 
     def importers(self, file: str) -> list[str]:
         """Files that import from `file`, directly or through others that hold compiled loops, too."""
@@ -76,6 +85,19 @@ class Chooser:
                     found.append(other)
                     open_ends += [other] if COMPILED.search(text) else []
         return found
+
+
+def _word(names: frozenset[str]) -> re.Pattern[str]:
+    """Any of `names`, as a word of its own."""
+    return re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
+
+
+@cache
+def _texts(path: Path) -> tuple[str, dict[str, str]]:
+    """A file, and the functions that stand in it."""
+    text = path.read_text("utf-8") if path.is_file() else ""
+    told = {node.name: ast.get_source_segment(text, node) for node in ast.parse(text).body if hasattr(node, "name")}
+    return text, {name: part or "" for name, part in told.items()}
 
 
 def _named_after(test: str, module: str) -> bool:

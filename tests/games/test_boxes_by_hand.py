@@ -266,6 +266,74 @@ def test_the_smallest_boxes_cost_what_their_placements_do(f, q, lo, hi, ends):
     assert all(said == ends for said in bounded(f, private, q, lo, hi))
 
 
+def equilibria(f, c, q):
+    """(flow, cost) of every pure equilibrium, by trying every way to split the groups."""
+    workers = range(len(f))
+    ways = [[w for w in product(range(size + 1), repeat=len(f)) if sum(w) == size] for size in q.tolist()]
+    for x in map(np.array, product(*ways)):
+        n = x.sum(0)
+        pays = lambda g, j, n=n: f[j, n[j] - 1] + c[g, j]
+        if all(
+            pays(g, j) <= f[k, n[k]] + c[g, k]
+            for g, j in np.argwhere(x).tolist()
+            for k in workers
+            if k != j and n[k] < f.shape[1]
+        ):
+            yield x, float(sum(x[g, j] * pays(g, j) for g, j in np.argwhere(x).tolist()))
+
+
+def searched(f, c, q, best, worst, anchor, most, tol=0.0):
+    rising = bool((f[:, 1:] >= f[:, :-1]).all())
+    convex = bool((np.diff(np.c_[np.zeros(len(f)), f * np.arange(1, f.shape[1] + 1)], 2) >= 0).all())
+    return interpreted(boxes.enumerate_nash)(f, c, q, rising, convex, tol, best, worst, anchor, most)
+
+
+@pytest.mark.parametrize("kind", ["any", "rising", "alike"])
+def test_a_search_finds_all_equilibria_and_one_that_is_cut_short_leaves_none_out(kind):
+    """From two equilibria that are known; on as few boxes as are allowed, it says what those not looked at may cost."""
+    cut, improved, most_boxes = 0, 0, 0
+    for seed in range(24):
+        rng = np.random.default_rng([seed, len(kind)])
+        workers, q = int(rng.integers(2, 4)), rng.integers(1, 4, int(rng.integers(1, 4)))
+        f = rng.integers(0, 9, (workers, q.sum())).astype(float)
+        c = rng.integers(0, 6, (len(q), workers)).astype(float)
+        if kind != "any":
+            f = np.sort(f, axis=1)
+        if kind == "alike":  # two workers in both, or only in their latencies, or only when nobody is there
+            f[-1] = f[0] if seed % 3 != 1 else f[0, 0]
+            c[:, -1] = c[:, 0] if seed % 3 != 2 else c[:, -1]
+        found = list(equilibria(f, c, q))
+        costs = [cost for _, cost in found]
+        least, dearest = min(costs), max(costs)
+        x, known = found[int(rng.integers(len(found)))]
+        whole = searched(f, c, q, known, known, x, 10**6)
+        assert (whole.best, whole.worst, whole.floor, whole.ceiling) == (least, dearest, least, dearest)
+        for flow, cost in ((whole.best_flow, least), (whole.worst_flow, dearest)):
+            if cost == known:
+                assert (flow == -1).all()  # there is no better one than that which is known
+            else:
+                assert any((flow == y).all() and cost == paid for y, paid in found)
+                improved += 1
+        for most in (1, 2, 3, 6):
+            told = searched(f, c, q, known, known, x, most)
+            assert told.floor <= least <= told.best <= known <= told.worst <= dearest <= told.ceiling
+            assert {told.best, told.worst} <= {*costs} and told.boxes <= min(2 * most - 1, whole.boxes)
+            closed = told.floor == told.best and told.ceiling == told.worst
+            assert closed or told.boxes >= most
+            cut += not closed
+            most_boxes += told.boxes == 2 * most - 1
+    assert cut > 5 and improved > 5 and most_boxes > 5
+
+
+def test_where_nothing_costs_anything_one_look_is_enough():
+    for workers in (1, 3):
+        nothing = np.zeros((workers, 4)), np.zeros((2, workers)), np.array([3, 1])
+        x = np.zeros((2, workers), int)
+        x[:, 0] = nothing[2]
+        assert searched(*nothing, 0.0, 0.0, x, 100)[:4] == (0.0,) * 4
+        assert searched(*nothing, 0.0, 0.0, x, 100).boxes == 1
+
+
 def hull(values: list[float], n: int) -> float:
     """The least concave curve above values, at n: the highest chord over it."""
     chords = [values[n]]

@@ -1,0 +1,159 @@
+"""What is refused, in the words in which it is refused: which field, its value, and what is accepted."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from dmodels.core.errors import InputError, TraceError
+from dmodels.core.routing import RoutingPolicy
+from dmodels.games import routing
+from dmodels.games.anarchy import bounds, calibrated_cost, log_from_rows, poa_index, windows
+from dmodels.games.anarchy.price import equilibrium_program
+from dmodels.games.routing import RoutingGame, policy_flows, stochastic
+from dmodels.models.latency import affine
+
+LINE = affine([1.0, 1.0], 0.0)
+GAME = RoutingGame(LINE, np.zeros((2, 2)), 0.5)
+BATCH = RoutingGame(LINE, np.zeros((3, 2, 2)), 0.5)
+LOG = log_from_rows(iter([{"arrival": 0, "completion": 1, "worker": "a"}]))
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: RoutingGame(LINE, np.ones(2)), "overlap has shape (2,); accepted: (..., requests, workers)"),
+        (lambda: RoutingGame(LINE, np.ones((0, 2))), "overlap has shape (0, 2); accepted: (..., requests, workers)"),
+        (lambda: RoutingGame(LINE, [[1.0, np.inf]]), "overlap holds NaN or infinity; accepted are finite numbers"),
+        (lambda: RoutingGame(LINE, np.ones((2, 2)), -0.5), "omega = -0.5; accepted are finite numbers from 0"),
+        (lambda: RoutingGame(LINE, np.ones((2, 2)), np.inf), "omega = inf; accepted are finite numbers from 0"),
+        (lambda: RoutingGame(LINE, np.ones((2, 2)), 1.0, [2, 1.5]), "counts = [2.  1.5]; accepted are whole numbers"),
+        (lambda: RoutingGame(LINE, np.ones((2, 2)), 1.0, [2, -1]), "counts = [ 2. -1.]; accepted are whole numbers"),
+        (lambda: RoutingGame(LINE, np.ones((2, 2)), 1.0, [2, np.inf]), "counts = [ 2. inf]; accepted are whole"),
+        (lambda: RoutingGame(LINE, np.ones((2, 2)), 1.0, [1, 1, 1]), "counts for 3 groups, overlap for 2; accepted"),
+        (lambda: RoutingGame(LINE, np.ones((2, 2)), 1.0, [0, 0]).arrays(), "counts are all 0; accepted: at least one"),
+        (lambda: RoutingGame(LINE, np.ones((2, 3))).arrays(), "curve for 2 workers, overlap for 3; accepted: as many"),
+        (lambda: routing.potential(GAME, [0, 2]), "assignment holds 0..2; accepted are workers 0..1"),
+        (lambda: routing.potential(GAME, [-1, 1]), "assignment holds -1..1; accepted are workers 0..1"),
+        (lambda: routing.potential(GAME, [0.5, 1]), "assignment holds 0.5..1.0; accepted are workers 0..1"),
+        (lambda: routing.potential(GAME, [0]), "assignment has shape (1,); accepted: a worker for each of 2 requests"),
+        (lambda: routing.gain_s(GAME, np.eye(2, dtype=int)), "assignment reads as a flow (requests, workers) and as 2"),
+        (
+            lambda: policy_flows(GAME, "best", np.random.default_rng(0)),
+            f"policy 'best'; accepted are {', '.join(routing.POLICIES)}",
+        ),
+        (
+            lambda: policy_flows(BATCH, RoutingPolicy.RANDOM, np.random.default_rng(0)),
+            "3 games; accepted is one",
+        ),
+        (lambda: routing.gibbs_loads(BATCH, 1.0), "3 games; accepted is one: take them one by one"),
+        (lambda: routing.gibbs_loads(GAME, 0.0), "tau = 0.0; accepted are positive numbers of seconds"),
+        (lambda: routing.logit_equilibrium(GAME, 0.0), "tau = 0.0; accepted are positive numbers of seconds (0: use"),
+        (
+            lambda: routing.gibbs_loads(RoutingGame(LINE, np.eye(2), 0.5), 1.0),
+            "requests differ in their overlaps; accepted are games of one prefix group, or omega = 0",
+        ),
+        (
+            lambda: routing.gibbs_profiles(RoutingGame(LINE, np.zeros((21, 2))), 1.0),
+            "2^21 profiles; accepted are at most 2,000,000: use gibbs_loads",
+        ),
+        (lambda: routing.logit_equilibria(BATCH, [1.0, 1.0]), "tau has shape (2,); accepted broadcasts with the games"),
+        (
+            lambda: poa_index([1.0, 1.0], [0], np.zeros((2, 3))),
+            "latency_s (2,), worker (1,), overlap (2, 3); accepted are (..., n), (..., n) and (..., n, m)",
+        ),
+        (lambda: poa_index([1.0], [0], np.zeros((2, 3))), "latency_s (1,), worker (1,), overlap (2, 3); accepted"),
+        (lambda: poa_index(1.0, 0, np.zeros((2, 3))), "latency_s (), worker (), overlap (2, 3); accepted"),
+        (lambda: poa_index([1.0], [0], np.zeros(1)), "latency_s (1,), worker (1,), overlap (1,); accepted"),
+        (
+            lambda: poa_index([1.0, 1.0], [1, 3], np.zeros((2, 3))),
+            "worker holds 1..3; accepted are whole numbers 0..2",
+        ),
+        (lambda: poa_index([1.0], [-1], np.zeros((1, 3))), "worker holds -1..-1; accepted are whole numbers 0..2"),
+        (lambda: poa_index([1.0], [0.5], np.zeros((1, 3))), "worker holds 0.5..0.5; accepted are whole numbers 0..2"),
+        (lambda: windows(LOG, 0, 5), "window 0, step 5; accepted are whole numbers from 1"),
+        (lambda: windows(LOG, 5, 0), "window 1, step 0; accepted are whole numbers from 1"),
+        (lambda: bounds.polynomial_atomic(0), "degree = 0; accepted are whole numbers from 1"),
+        (lambda: bounds.polynomial_atomic(1.5), "degree = 1.5; accepted are whole numbers from 1"),
+        (lambda: bounds.polynomial_weighted(0.5), "degree = 0.5; accepted are numbers from 1"),
+        (lambda: equilibrium_program(BATCH), "game is a batch of shape (3,); accepted is one game"),
+    ],
+)
+def test_mistakes_are_told_in_full(make, says):
+    with pytest.raises(InputError, match=f"^{re.escape(says)}"):
+        make()
+
+
+def test_the_first_row_of_no_use_is_told():
+    with pytest.raises(TraceError, match=r"^log: none of 2 rows is usable; row 1: unreadable: torn$"):
+        log_from_rows(iter(["torn", {}]))
+    with pytest.raises(TraceError, match=r"^log: none of 0 rows is usable$"):
+        log_from_rows(iter([]))
+    with pytest.raises(TraceError, match=r"^mine: none of 1 rows is usable$"):
+        log_from_rows(iter([{}]), name="mine", limit=0)
+
+
+def test_what_is_said_of_a_row():
+    """The value, shortened to 40 letters; and how far a time is off."""
+    row = {"id": "x" * 50, "arrival": 1.0, "completion": 3.0, "worker": "a"}
+    bad = [
+        row,
+        row,
+        row | {"id": 1, "completion": 0.5},
+        row | {"id": 2, "latency": -2.0},
+        row | {"id": 3, "worker": "w" * 50},
+        row | {"id": 4, "latency": 4.5},
+        row | {"id": 5, "arrival": "y" * 50},
+        row | {"id": 6, "overlap": 1.25},
+        row | {"id": 7, "overlap": "[" + "1" * 50},
+        row | {"id": 8, "prefix": "  [" + "1" * 50},
+        {"id": 9, "completion": 3.0, "worker": "a"},
+        {"id": 10, "arrival": 1.0, "worker": "a"},
+        {"id": 11, "arrival": 1.0, "completion": 3.0},
+        row | {"id": 12, "completion": 100.0, "arrival": 99.0},
+        row | {"id": 13, "ttft": -1.0},
+        "t" * 90,
+    ]
+    log = log_from_rows(iter(bad), workers=["a"])
+    assert log.reports == (
+        f"row 2: id {'x' * 40!r} was seen before",
+        "row 3: completion 0.5 s before arrival 1 s",
+        "row 4: negative latency -2 s or ttft",
+        f"row 5: unknown worker {'w' * 40!r}",
+        "row 6: latency 4.5 s, completion - arrival 2 s",
+        f"row 7: arrival {'y' * 40!r} is no time in seconds",
+        "row 8: overlap '1.25' is no share from 0 to 1",
+        f"row 9: overlap {'[' + '1' * 39!r} is no list",
+        f"row 10: prefix {'[' + '1' * 39!r} is no list",
+        "row 11: no arrival",
+        "row 12: no completion",
+        "row 13: no worker",
+        "row 15: negative latency 2 s or ttft",
+        f"row 16: unreadable: {'t' * 80}",
+        "row 14: 97 s without a completion before this one",
+    )
+    assert log.rows_count == 16 and log.problems["clock skew"] == log.problems["gap"] == 1
+    many = log_from_rows(iter([row | {"id": k, "worker": None} for k in range(30)] + [row]))
+    assert len(many.reports) == 20 and many.problems == {"missing field": 30}
+
+
+def test_limits_of_a_log_are_a_minute_and_a_second_unless_said():
+    rows = [{"id": k, "arrival": at, "completion": at + 1, "worker": "a"} for k, at in enumerate((0, 60, 120.5))]
+    rows += [rows[0] | {"id": "a", "latency": 2.0}, rows[0] | {"id": "b", "latency": 2.5}]
+    assert log_from_rows(iter(rows)).problems == {"gap": 1, "clock skew": 1}
+
+
+def test_profiles_are_listed_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr(stochastic, "_MOST_PROFILES", 4)
+    profiles, law = routing.gibbs_profiles(GAME, 1.0)
+    assert profiles.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]] and law.sum() == pytest.approx(1.0)
+    with pytest.raises(InputError, match=r"^3\^2 profiles; accepted are at most 4"):
+        routing.gibbs_profiles(RoutingGame(affine(np.ones(3), 0.0), np.zeros((2, 3))), 1.0)
+
+
+def test_a_calibrated_cost_has_no_pole_and_the_places_that_are_given():
+    data = np.array([[1.0, 2.0, 3.0]]), np.array([[0, 0, 1]]), np.zeros((1, 3, 2))
+    found, other = calibrated_cost(*data), calibrated_cost(*data, 9.0)
+    assert (float(found.d_s), float(found.capacity), float(other.capacity)) == (0.0, 64.0, 9.0)

@@ -88,6 +88,40 @@ def test_worker_objects_and_other_names():
     assert log.ids == ("7",) and log.completion_s.tolist() == [3.5] and log.overlap.tolist() == [[0.0, 0.5]]
 
 
+#: From the one that is believed where a row has several.
+SPELLINGS = {
+    "ids": "id request_id req_id",
+    "arrival_s": "arrival arrival_s arrival_time start start_s",
+    "completion_s": "completion completion_s completion_time end end_s finish",
+    "worker": "worker worker_id decode_worker decode_worker_id",
+    "latency_s": "latency latency_s e2e e2e_s e2e_latency",
+    "ttft_s": "ttft ttft_s time_to_first_token",
+    "overlap": "overlap overlaps overlap_score overlap_scores",
+}
+
+
+@pytest.mark.parametrize("field", SPELLINGS)
+def test_of_several_names_in_a_row_the_first_is_believed(field):
+    """Whether it is said in capitals or not; the next where it is empty."""
+    names = SPELLINGS[field].split()
+    told = {name: 0.5 + k / 16 for k, name in enumerate(names)}
+    for k, name in enumerate(names):
+        row = {"id": 1, "arrival": 0.0, "completion": 4.0, "worker": 7} | dict.fromkeys(names, "")
+        row |= {f" {one.upper()}": told[one] for one in reversed(names[k:])}
+        log = log_from_rows(iter([row]), skew_s=9.0)
+        found = log.workers if field == "worker" else getattr(log, field)
+        assert float(np.ravel(found)[0]) == told[name] and not log.problems
+
+
+def test_prefixes_by_any_name_the_first_before_the_others():
+    names = "prefix prefix_hashes hash_ids blocks block_hashes".split()
+    for k in range(len(names)):
+        said = dict.fromkeys(names[:k]) | {names[k]: "x"} | dict.fromkeys(names[k + 1 :], "y")
+        base = {"completion": 9, "worker": "a", "prefix": "x"}
+        log = log_from_rows(iter([base | {"arrival": 0}, base | {"arrival": 1} | said]))
+        assert log.overlap.tolist() == [[0.0], [1.0]]
+
+
 values = st.one_of(
     st.none(),
     st.booleans(),
@@ -140,3 +174,5 @@ def test_windows_multiply_to_the_index_and_name_the_driver():
     np.testing.assert_allclose(w.routing * w.constant * w.queueing, w.index.poa_hat, rtol=1e-12)
     assert driver(w)[0] == "constant" and driver(w)[-1] == "queue"
     assert w.end_s[0] == log.completion_s[99] and (np.diff(w.end_s) >= 0).all()
+    unknown = w._replace(routing=np.array([1.3, 1.0, np.nan]), queueing=np.full(3, np.nan))
+    assert driver(unknown) == ["routing", "constant", "constant"]

@@ -34,11 +34,11 @@ class Asked(Exception):
     """A program that is about to run."""
 
 
-def asked(monkeypatch, module, call) -> tuple[float, float]:
-    """(bytes that a problem is said to take, bytes of it that are sent)."""
+def asked(monkeypatch, module, call):
+    """(bytes that a problem is said to take, bytes of it that are sent, the program)."""
 
     def stop(program, arrays, problem_bytes, shared=()):
-        raise Asked(problem_bytes, sum(array.nbytes for array in arrays) / len(arrays[0]))
+        raise Asked(problem_bytes, sum(array.nbytes for array in arrays) / len(arrays[0]), program)
 
     monkeypatch.setattr(module, "in_chunks", stop)
     with pytest.raises(Asked) as seen:
@@ -51,17 +51,17 @@ def test_chunks_have_room_for_what_games_hold(groups, m, each, monkeypatch):
     """At least once, and at most a few times over, also where one number is much larger than the others."""
     loads = groups * each
     game = RoutingGame(np.ones((2, m, loads)), np.zeros((2, groups, m)), 1.0, [each] * groups)
-    moves, sent = asked(monkeypatch, batches, lambda: best_response(game, backend="device"))
+    moves, sent, _ = asked(monkeypatch, batches, lambda: best_response(game, backend="device"))
     assert sent == 8 * (m * loads + groups * m + groups)
     held = 8 * (2 * m * loads + groups * m * (m + 2))  # a flow, and every move's cost
     assert held < moves < 3 * held
-    started, _ = asked(monkeypatch, batches, lambda: best_response(game, np.zeros(loads, int), backend="device"))
+    started, *_ = asked(monkeypatch, batches, lambda: best_response(game, np.zeros(loads, int), backend="device"))
     assert started == moves
     laws = 8 * groups * m * loads * (groups + loads)
-    mixed, _ = asked(monkeypatch, batches, lambda: logit_equilibria(game, 1.0))
+    mixed, *_ = asked(monkeypatch, batches, lambda: logit_equilibria(game, 1.0))
     assert laws < mixed - moves < 3 * laws
     flows = 8 * 1024 * groups * m  # of a block of profiles
-    listed, _ = asked(monkeypatch, enumeration, lambda: enumeration.enumerated(game.arrays()))
+    listed, *_ = asked(monkeypatch, enumeration, lambda: enumeration.enumerated(game.arrays()))
     assert flows + moves < listed < 5 * flows + moves
 
 
@@ -69,13 +69,13 @@ def test_chunks_have_room_for_what_games_hold(groups, m, each, monkeypatch):
 def test_chunks_have_room_for_windows(n, m, monkeypatch):
     """Costs and steps of loads beside what is sent; paths between workers. As much where a log is cut on the device."""
     late, where, held = np.ones((2, n)), np.zeros((2, n), int), np.zeros((2, n, m))
-    window, sent = asked(monkeypatch, index_device, lambda: poa_index(late, where, held, backend="device"))
+    window, sent, _ = asked(monkeypatch, index_device, lambda: poa_index(late, where, held, backend="device"))
     assert sent == 12 * n + 8 * n * m
     least = sent + 8 * (2 * n * m + m * m)
     assert 2.5 * least < window < 4 * least  # some times over, in either precision
     columns = np.ones(2 * n), np.ones(2 * n), np.ones(2 * n), np.ones(2 * n), np.zeros(2 * n, int), np.zeros((2 * n, m))
     log = RequestLog(("",) * 2 * n, *columns, ("w",) * m, 2 * n)
-    cut, _ = asked(monkeypatch, index_device, lambda: windows(log, n, n, IndexCost(), backend="device"))
+    cut, *_ = asked(monkeypatch, index_device, lambda: windows(log, n, n, IndexCost(), backend="device"))
     assert cut == window
 
 
@@ -88,7 +88,7 @@ def test_as_many_profiles_as_are_said_to_be_accepted(monkeypatch):
     with pytest.raises(InputError, match=r"16781312 profiles in a game; .* are at most 16777216"):
         enumerates(game(2, 4095, 4096), "device")
     monkeypatch.setattr(enumeration, "takes_device", lambda backend, batch: True)
-    assert enumerates(game(2, 255, 255), "auto") and not enumerates(game(2, 255, 256), "auto")
+    assert enumerates(game(2, 255, 255), "auto") and not enumerates(game(2, 256, 256), "auto")
     assert enumerates(game(3, 360), "auto") and not enumerates(game(3, 361), "auto")  # 65,341 and 65,703
     few, many = ([1, 1], [5, 4])
     both = RoutingGame(np.ones((2, 3, 9)), np.zeros((2, 2, 3)), 1.0, [few, many])
@@ -124,3 +124,28 @@ def test_a_search_that_may_look_at_as_much_as_it_likes(monkeypatch):
     equilibria.nash_range(game)
     found = price_of_anarchy(game)
     assert told == [200_000] * 2 and float(found.worst_s) == 2.0 and not found.flags
+
+
+def test_programs_of_what_is_not_said(monkeypatch):
+    """The same function for the same settings, so that what is left out is what it is here."""
+    game, late, where, held = (
+        RoutingGame(np.ones((2, 1, 1)), np.zeros((2, 1, 1))),
+        np.ones((2, 1)),
+        np.zeros((2, 1), int),
+        np.zeros((2, 1, 1)),
+    )
+    program = lambda module, call: asked(monkeypatch, module, call)[2]
+    for module, short, long in (
+        (batches, lambda: logit_equilibria(game, 1.0), lambda: logit_equilibria(game, 1.0, 1e-10, 20_000, 0.2)),
+        (
+            batches,
+            lambda: best_response(game, backend="device"),
+            lambda: best_response(game, None, 1_000_000, backend="device"),
+        ),
+        (
+            index_device,
+            lambda: poa_index(late, where, held, backend="device"),
+            lambda: poa_index(late, where, held, None, False, backend="device"),
+        ),
+    ):
+        assert program(module, short) is program(module, long)

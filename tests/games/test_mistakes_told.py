@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 from dmodels.core.errors import InputError, TraceError
 from dmodels.core.routing import RoutingPolicy
 from dmodels.games import routing
-from dmodels.games.anarchy import bounds, calibrated_cost, log_from_rows, poa_index, windows
+from dmodels.games.anarchy import bounds, calibrated_cost, log_from_rows, poa_index, read_log, windows
 from dmodels.games.anarchy.price import equilibrium_program
 from dmodels.games.routing import RoutingGame, policy_flows, stochastic
 from dmodels.models.latency import affine
@@ -139,10 +141,44 @@ def test_what_is_said_of_a_row():
     assert len(many.reports) == 20 and many.problems == {"missing field": 30}
 
 
-def test_limits_of_a_log_are_a_minute_and_a_second_unless_said():
+def test_limits_of_a_log_are_a_minute_and_a_second_unless_said(tmp_path):
     rows = [{"id": k, "arrival": at, "completion": at + 1, "worker": "a"} for k, at in enumerate((0, 60, 120.5))]
     rows += [rows[0] | {"id": "a", "latency": 2.0}, rows[0] | {"id": "b", "latency": 2.5}]
     assert log_from_rows(iter(rows)).problems == {"gap": 1, "clock skew": 1}
+    file = tmp_path / "log.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    assert read_log(file).problems == {"gap": 1, "clock skew": 1}
+    assert read_log(file, gap_s=60.5, skew_s=0.5).problems == {"clock skew": 2}
+    assert read_log(file, gap_s=30.0, skew_s=1.5).problems == {"gap": 2}
+    file.write_text("torn\n" * 30 + json.dumps(rows[0]))
+    assert len(read_log(file).reports) == 20 and len(read_log(file, limit=3).reports) == 3
+
+
+def test_a_log_is_read_by_how_its_name_ends(tmp_path):
+    """In capitals, too, and packed."""
+    text = "arrival,completion,worker\n1,3.5,a\n"
+    (tmp_path / "LOG.CSV").write_text(text)
+    with gzip.open(tmp_path / "log.csv.gz", "wt") as packed:
+        packed.write(text)
+    for name in ("LOG.CSV", "log.csv.gz"):
+        log = read_log(tmp_path / name, ["b", "a"])
+        assert log.latency_s.tolist() == [2.5] and log.worker.tolist() == [1] and log.workers == ("b", "a")
+
+
+def test_overlaps_of_another_length_are_counted_one_by_one():
+    base = {"completion": 9.0, "worker": "b"}
+    said = ([0.25, 0.5], [0.5], [0.75, 1.0], [0.1, 0.2, 0.3], [])
+    rows = [base | {"arrival": k, "overlap": share} for k, share in enumerate(said)]
+    log = log_from_rows(iter(rows), workers=["a", "b"])
+    assert log.problems == {"overlap of another length": 3} and not log.notices
+    assert log.overlap.tolist() == [[0.25, 0.5], [0.0, 0.0], [0.75, 1.0], [0.0, 0.0], [0.0, 0.0]]
+    only = log_from_rows(iter(rows[1:2]), workers=["a", "b"])
+    assert only.notices == ("the log holds no overlap; it is taken as 0 everywhere",)
+    both = log_from_rows(iter([row | {"prefix": "x"} for row in (rows[0], rows[2])]), workers=["a", "b"])
+    assert not both.notices and both.overlap.tolist() == [
+        [0.25, 0.5],
+        [0.75, 1.0],
+    ]  # what is said, not what is replayed
 
 
 def test_profiles_are_listed_up_to_a_limit(monkeypatch):

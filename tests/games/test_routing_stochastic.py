@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
 from dmodels.games import routing
 from dmodels.games.routing import (
     POLICIES,
@@ -166,3 +167,22 @@ def test_where_clients_began_is_forgotten_before_anything_is_counted():
     """All of them keep their prefix on the first of three workers, and a miss costs more than any queue."""
     loads, hits = closed_loop([[1.0, 0.0, 0.0]], 12, [50.0], [0.0], np.random.default_rng(0), steps=4000)
     assert hits.tolist() == [1.0] and loads[0][[0, 1, 2], [12, 0, 0]].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_what_is_not_said_of_a_router_is_dynamos():
+    """The same draws for the settings written out: one run, no temperature, costs by their range; 40,000 steps."""
+    game = RoutingGame(affine([1.0, 2.0], 0.0), [[1.0, 0.0], [0.0, 0.5]], 0.5, [3.0, 2.0])
+    rng = lambda: np.random.default_rng(5)
+    short, long = policy_flows(game, "dynamo", rng()), policy_flows(game, "dynamo", rng(), 1, 0.5, 0.0, True)
+    assert short.shape == (1, 2, 2) and short.tolist() == long.tolist()
+    assert counterfactuals(game, rng())["random"].shape == (200,)
+    said = (
+        closed_loop([[1.0, 0.0]], 3, 0.5, 2.0, rng()),
+        closed_loop([[1.0, 0.0]], 3, 0.5, 2.0, rng(), 8.0, True, 40_000),
+    )
+    np.testing.assert_array_equal(said[0][0], said[1][0])
+    assert said[0][1] == said[1][1]
+    short, long = logit_equilibrium(game, 5.0), logit_equilibrium(game, 5.0, 1e-10, 20_000, 0.2)
+    assert short.steps == long.steps < 20_000 and (short.value["probability"] == long.value["probability"]).all()
+    none = logit_equilibrium(game, 0.7, max_steps=1)
+    assert none.steps == 1 and int(none.flags) == Flag.NOT_CONVERGED  # even odds are no answer to these costs

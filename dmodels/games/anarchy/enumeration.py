@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from math import comb
+from math import comb, prod
 from typing import NamedTuple
 
 import jax
@@ -32,13 +32,7 @@ class Enumerated(NamedTuple):
 
 def profiles_count(counts: np.ndarray, workers: int) -> int:
     """Profiles of the largest game: the product over groups of the ways to split each over the workers."""
-    most = 1
-    for sizes in counts:
-        product = 1
-        for size in sizes:
-            product *= comb(int(size) + workers - 1, workers - 1)
-        most = max(most, product)
-    return most
+    return max(prod(comb(int(size) + workers - 1, workers - 1) for size in sizes) for sizes in counts)
 
 
 def enumerates(a: RoutingArrays, backend: str) -> bool:

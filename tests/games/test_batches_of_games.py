@@ -1,0 +1,56 @@
+"""A batch of routing games is its games one by one, whatever they share: curves, caches, what a miss costs, sizes."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from dmodels.games import routing
+from dmodels.games.anarchy import coarse_ceiling_s, price_of_anarchy, smoothness
+from dmodels.games.routing import RoutingGame
+
+
+def at(game):
+    """Where five requests are, in every game."""
+    return np.broadcast_to([2, 0, 1, 0, 1], (*game.arrays().batch, 5))
+
+
+ASKED = {
+    "prices": price_of_anarchy,
+    "prices of a search cut short": lambda game: price_of_anarchy(game, max_boxes=2),
+    "prices by the quickest": lambda game: price_of_anarchy(game, max_boxes=1),
+    "prices in the paper's form": lambda game: price_of_anarchy(game, paper_form=True),
+    "equilibria": routing.nash_range,
+    "equilibria of a search cut short": lambda game: routing.nash_range(game, max_boxes=2),
+    "play": routing.best_response,
+    "play from a start": lambda game: routing.best_response(game, at(game)),
+    "arrival": routing.greedy_arrival,
+    "least": routing.optimum,
+    "smooth": smoothness,
+    "coarse": coarse_ceiling_s,
+    "by hand": lambda game: [
+        of(game, at(game)) for of in (routing.social_cost_s, routing.paper_cost_s, routing.potential)
+    ],
+    "gain": lambda game: routing.gain_s(game, at(game)),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED)
+def test_games_that_share_some_of_what_they_are(ask):
+    """Two by two: each of the four is told as if it were alone."""
+    leads = (((2, 1), (2,), (), ()), ((2,), (), (2, 1), (2, 1)), ((), (2, 2), (2,), (2,)))
+    for seed, (of_curves, of_caches, of_misses, of_sizes) in enumerate(leads):
+        rng = np.random.default_rng(seed)
+        f = np.sort(rng.integers(1, 12, (*of_curves, 3, 5)), axis=-1).astype(float)
+        overlap, omega = rng.integers(0, 3, (*of_caches, 2, 3)) / 2, rng.integers(1, 9, of_misses).astype(float)
+        first = rng.permutation(4)[: int(np.prod(of_sizes, dtype=int))].reshape(of_sizes) + 1.0
+        counts = np.stack([first, 5.0 - first], -1)
+        told = jax.tree.leaves(ask(RoutingGame(f, overlap, omega, counts)))
+        for which in itertools.product(range(2), repeat=2):
+            pick = lambda a, own, which=which: np.broadcast_to(a, (2, 2, *a.shape[a.ndim - own :]))[which]
+            alone = RoutingGame(pick(f, 2), pick(overlap, 2), float(pick(np.asarray(omega), 0)), pick(counts, 1))
+            for many, one in zip(told, jax.tree.leaves(ask(alone)), strict=True):
+                np.testing.assert_allclose(np.asarray(many)[which], one, rtol=1e-12, atol=0.0)

@@ -10,6 +10,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.games import routing
 from dmodels.games.anarchy import bounds, coarse_ceiling_s, price_of_anarchy, smoothness
+from dmodels.games.anarchy import price as module
 from dmodels.games.anarchy.program import dual_bound, equilibrium_program, programme
 from dmodels.games.routing import RoutingGame, least_potential_flow
 from dmodels.models.latency import LatencyCurve, affine
@@ -182,3 +183,40 @@ def test_poles_within_reach_leave_no_bound_on_coarse_equilibria():
 def test_one_game_at_a_time():
     with pytest.raises(InputError, match="accepted is one game"):
         equilibrium_program(RoutingGame([[1.0, 2.0]], np.zeros((3, 2, 1))))
+
+
+def test_where_the_optimum_is_free_only_a_free_equilibrium_has_a_price():
+    """Nothing costs anything: 1. Each at the other's home pays a miss and would pay more beside it: no ratio."""
+    free = price_of_anarchy(RoutingGame(np.zeros((2, 2)), np.eye(2)))
+    assert [float(v) for v in free[:2]] == [1.0, 1.0] and free.certified and free.exact and not free.flags
+    assert [float(v) for v in (free.stability_lower, free.stability_upper)] == [1.0, 1.0]
+    swapped = price_of_anarchy(RoutingGame([[0.0, 10.0], [0.0, 10.0]], np.eye(2), 1.0))
+    assert float(swapped.worst_s) == 2.0 and float(swapped.optimum_s) == 0.0
+    assert np.isnan(swapped.lower) and np.isnan(swapped.upper) and not (swapped.certified or swapped.exact)
+
+
+@pytest.mark.parametrize("shares, flagged", [((0.0, 1.0), False), ((0.0, 1.25), True), ((-0.25, 1.0), True)])
+def test_shares_beyond_a_whole_prefix_are_flagged(shares, flagged):
+    p = price_of_anarchy(RoutingGame(affine([1.0, 1.0], 2.0), [shares, shares], 0.5))
+    assert (int(p.flags) == Flag.OUT_OF_DOMAIN) == flagged == bool(p.flags)
+    assert p.exact  # by enumeration all the same
+    least = price_of_anarchy(RoutingGame(affine([1.0, 1.0], 2.0), [shares] * 9, 0.5), max_boxes=1)
+    assert least.upper >= least.lower >= 1.0
+
+
+def test_the_quickest_search_solves_no_programme_and_others_no_large_one(monkeypatch):
+    solved, smoothed = [], []
+    solve, smooth = module.solve_program, module.smooth_prices
+    monkeypatch.setattr(module, "solve_program", lambda p: (solved.append(p), solve(p))[1])
+    monkeypatch.setattr(module, "smooth_prices", lambda a: (smoothed.append(a), smooth(a))[1])
+    game = large_game(7, 4, 12)
+    a = game.arrays()
+    count = module.unknowns_count(a.f[0], a.cost[0], a.counts[0])
+    seen = []
+    for max_boxes, most in ((1, count), (2, count - 1), (2, count)):
+        monkeypatch.setattr(module, "UNKNOWNS", most)
+        p = price_of_anarchy(game, max_boxes)
+        assert int(p.flags) & Flag.NOT_CONVERGED
+        seen.append((len(solved), len(smoothed), float(p.upper)))
+    assert [of[:2] for of in seen] == [(0, 0), (0, 1), (1, 2)] and seen[0][2] >= seen[1][2] > seen[2][2]
+    assert solved[0].pay.size <= count < 2 * solved[0].pay.size  # places that nobody takes at some loads count, too

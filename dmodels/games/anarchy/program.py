@@ -47,7 +47,7 @@ class Programme(NamedTuple):
 
 
 def unknowns_count(f: np.ndarray, c: np.ndarray, q: np.ndarray) -> int:
-    """How many unknowns the programme of the pure equilibria has."""
+    """How many unknowns the programme of the pure equilibria has at most."""
     (lo, hi, arc, *_), _ = _support(f, *_merged(c, q), coarse=False)
     room = hi - lo + 1
     return int(room.sum() + (arc * room).sum())

@@ -119,3 +119,17 @@ def test_as_many_requests_as_places_fit_and_one_more_does_not():
     for count, flag in ((4, 0), (5, int(Flag.INFEASIBLE))):
         found = poa_index(np.ones(count), np.arange(count) % 2, np.zeros((count, 2)), IndexCost(d_s=0.0, capacity=2.0))
         assert int(found.flags) & int(Flag.INFEASIBLE) == flag
+        assert float(found.optimum_s) == pytest.approx({4: 4 * 0.03, 5: 2 * 0.035 + 2 * 0.03}[count])
+
+
+def test_one_latency_without_a_number_is_enough_for_a_flag():
+    told = poa_index([[1.0, np.inf], [np.nan, 1.0], [1.0, 1.0]], np.array([[0, 1]] * 3), np.zeros((3, 2, 2)))
+    assert told.flags.tolist() == [int(Flag.NONFINITE)] * 2 + [0]
+    free = poa_index([1.0], [0], np.zeros((1, 1)), IndexCost(0.0, 0.0, 0.0))
+    assert np.isnan(free.poa_hat) and np.isnan(free.routing) and int(free.flags) == Flag.NONFINITE
+
+
+def test_costs_of_their_own_for_each_window_stay_on_the_host():
+    """Two windows of the same two requests on one worker: 10 s and 20 s for each, as the company doubles the cost."""
+    asked = np.ones((2, 2)), np.zeros((2, 2), int), np.zeros((2, 2, 3)), IndexCost(np.array([[5.0], [10.0]]), 0.0, 0.0)
+    assert poa_index(*asked, backend="device").model_s.tolist() == [20.0, 40.0]

@@ -157,3 +157,37 @@ def test_costs_that_sums_cannot_tell_apart(f, c, blurred, scale):
     game = RoutingGame(scale * np.array(f), np.zeros_like(c), 1.0).arrays()
     told = equilibria.blurred(game._replace(cost=np.broadcast_to(c, game.cost.shape)))
     assert told.tolist() == [blurred]
+
+
+@pytest.mark.parametrize(
+    "f, rising, convex",
+    [
+        ([[1.0, 2.0, 3.0]], True, True),
+        ([[1.0, 1.0, 4.0], [2.0, 2.0, 2.0]], True, True),  # 1, 2, 12 in all
+        ([[0.0, 1.0, 1.0]], True, False),  # 0, 2, 3
+        ([[1.0, 2.0, 3.0], [0.0, 1.0, 1.0]], True, False),
+        ([[0.0, 1.0, 1.0], [1.0, 2.0, 3.0]], True, False),
+        ([[2.0, 1.0, 1.0]], False, False),
+        ([[1.0, 2.0, inf], [1.0, inf, inf]], True, True),
+        ([[inf, inf, inf]], True, True),
+        ([[0.1 * k + 0.02 for k in range(1, 60)]], True, True),  # but for rounding
+    ],
+)
+def test_which_curves_rise_and_whose_sums_are_convex(f, rising, convex):
+    f = np.array(f)
+    assert interpreted(equilibria.shape_of)(f, f.shape[1]) == (rising, convex)
+    longer = np.c_[f, np.zeros(len(f))]  # of which the last load does not occur
+    assert interpreted(equilibria.shape_of)(longer, f.shape[1]) == (rising, convex)
+
+
+def test_groups_that_are_alike_are_one_and_get_their_own_back():
+    """Those without requests are none."""
+    c = np.array([[1.0, 2.0, 0.0], [3.0, 4.0, 0.0], [1.0, 2.0, 0.0], [1.0, 2.0, 5.0], [3.0, 4.0, 0.0]])
+    q = np.array([2, 0, 3, 1, 4])
+    rows, sizes, into = interpreted(equilibria.merge)(c, q)
+    assert rows.tolist() == c[[0, 3, 4]].tolist() and sizes.tolist() == [5, 1, 4] and into.tolist() == [0, -1, 0, 1, 2]
+    flow, out = np.array([[1, 0, 4], [0, 1, 0], [2, 2, 0]]), np.full((5, 3), 7)
+    interpreted(equilibria.split)(flow, q, into, out)
+    assert out.tolist() == [[1, 0, 1], [0, 0, 0], [0, 0, 3], [0, 1, 0], [2, 2, 0]] and flow[0].tolist() == [1, 0, 4]
+    dear = interpreted(equilibria._at_costliest)(rows, sizes)
+    assert dear.tolist() == [[0, 5, 0], [0, 0, 1], [0, 4, 0]]

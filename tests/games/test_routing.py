@@ -168,6 +168,16 @@ def test_one_wrong_latency_among_right_ones_is_refused(place, wrong):
         game().arrays()
 
 
+@pytest.mark.parametrize("place", range(2))
+def test_nobody_is_served_beyond_a_pole(place):
+    """What is infinite with two requests is so with three, on each worker."""
+    table = np.array([[1.0, np.inf, np.inf], [1.0, 2.0, np.inf]])
+    assert routing.social_cost_s(RoutingGame(table, np.zeros((3, 2)), 0.0), np.array([0, 1, 1])) == 5.0
+    table[place, 2], table[place, 1] = 9.0, np.inf
+    with pytest.raises(InputError, match="curve gives a finite latency after an infinite one; accepted is inf from a"):
+        RoutingGame(table, np.zeros((3, 2)), 0.0).arrays()
+
+
 def test_a_worker_that_takes_nobody_costs_nothing_until_it_is_asked():
     """Two requests with the one beside it: 1 + 2 one after the other, 2 each in the end."""
     game = RoutingGame([[1.0, 2.0], [np.inf, np.inf]], np.zeros((2, 2)), 0.0)

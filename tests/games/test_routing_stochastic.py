@@ -186,3 +186,21 @@ def test_what_is_not_said_of_a_router_is_dynamos():
     assert short.steps == long.steps < 20_000 and (short.value["probability"] == long.value["probability"]).all()
     none = logit_equilibrium(game, 0.7, max_steps=1)
     assert none.steps == 1 and int(none.flags) == Flag.NOT_CONVERGED  # even odds are no answer to these costs
+
+
+@pytest.mark.parametrize(("clients", "steps", "counted"), [(2, 1000, 920), (50, 8, 6), (3, 9, 7)])
+def test_a_cold_router_request_by_request(clients, steps, counted):
+    """Forty requests of each client are not counted, or a quarter of all; costs in any unit choose the same worker."""
+    overlap, omegas = np.array([[0.5, 0.0, 1.0], [0.0, 1.0, 0.25]]), [0.0, 1.5, 4.0]
+    loads, hits = closed_loop(overlap, clients, omegas, 0.0, np.random.default_rng(1), blocks=3.0, steps=steps)
+    for cell, omega in enumerate(omegas):
+        at, seen, hit = [i % 3 for i in range(clients)], np.zeros((3, clients + 1)), 0.0
+        for step, i in enumerate(np.random.default_rng(1).integers(0, clients, steps)):
+            others = [sum(at[k] == j for k in range(clients) if k != i) for j in range(3)]
+            at[i] = min(range(3), key=lambda j, i=i, others=others: omega * (1 - overlap[i % 2, j]) + others[j])
+            if step >= steps - counted:
+                hit += overlap[i % 2, at[i]]
+                for j in range(3):
+                    seen[j, at.count(j)] += 1
+        np.testing.assert_allclose(loads[cell], seen / counted, rtol=1e-12)
+        assert hits[cell] == pytest.approx(hit / counted)

@@ -81,6 +81,8 @@ class RoutingGame(Record):
         f = np.broadcast_to(f, (*f.shape[:-2], self.workers_count, requests))
         if np.isnan(f).any() or (f < 0).any():
             raise InputError("curve gives NaN or a negative latency; accepted are numbers from 0 (inf past a pole)")
+        if (np.isinf(f[..., :-1]) & np.isfinite(f[..., 1:])).any():
+            raise InputError("curve gives a finite latency after an infinite one; accepted is inf from a pole on")
         cost = omega[..., None, None] * (1.0 - overlap)
         batch = np.broadcast_shapes(f.shape[:-2], cost.shape[:-2], counts.shape[:-1])
         return RoutingArrays(_flat(f, 2, batch), _flat(cost, 2, batch), _flat(counts, 1, batch).astype(np.int64), batch)

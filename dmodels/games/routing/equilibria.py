@@ -98,12 +98,13 @@ def blurred(a: RoutingArrays) -> np.ndarray:
     Equilibria are then decided by rounding. Differences at the rounding of the numbers themselves are ties.
     """
     out = np.zeros(a.size, bool)
-    f = np.sort(a.f.reshape(len(a.f), -1), axis=-1)
-    private = np.abs(a.cost).max((-2, -1))
+    f = np.sort(a.f.reshape(len(a.f), -1))
+    private = np.abs(a.cost).reshape(len(a.cost), -1).max(-1)
     with np.errstate(invalid="ignore"):  # from one infinity to the next
-        steps, apart = np.diff(f, axis=-1), np.diff(np.sort(a.cost, axis=-1), axis=-1)
+        steps = np.diff(f)
+    apart = np.diff(np.sort(a.cost)).reshape(len(a.cost), -1)
     steps = np.where((steps > 1e-14 * f[:, 1:]) & np.isfinite(f[:, 1:]), steps, np.inf).min(-1, initial=np.inf)
-    apart = np.where(apart > 1e-14 * private[:, None, None], apart, np.inf).min((-2, -1), initial=np.inf)
+    apart = np.where(apart > 1e-14 * private[:, None], apart, np.inf).min(-1, initial=np.inf)
     closest = np.broadcast_to(np.minimum(steps, apart), a.size)
     size = np.where(np.isfinite(f), f, 0.0).max(-1) + private
     for b in np.flatnonzero(closest <= 4.0 * ULPS * 2.0**-52 * size):  # what the tolerance is at most, 4 times

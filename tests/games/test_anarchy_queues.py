@@ -47,7 +47,7 @@ def response_s(load_rps, service_s, servers):
 def test_two_stations_of_several_servers_against_a_search():
     service, servers, total = (1.0, 0.5), (4, 1), 3.5
     stations = jnp.array(service), jnp.array([4.0, 1.0])
-    both = jax.jit(lambda: [mmc_split(*stations, total, optimal).value["loads"] for optimal in (False, True)])
+    both = jax.jit(lambda: [mmc_split(*stations, total, *optimal).value["loads"] for optimal in ((), (True,))])
     x, y = map(np.asarray, both())
     each = lambda loads: [response_s(*station) for station in zip(loads, service, servers, strict=True)]
     at = each(x)

@@ -220,5 +220,9 @@ def test_flows_are_read_as_flows_or_refused():
     with pytest.raises(InputError, match="worker_of_each"):
         routing.gain_s(two, [[1, 0], [0, 1]])
     assert routing.gain_s(two, [[0, 0], [0, 1]]).shape == (2,)
+    sized = RoutingGame(curves, np.zeros((2, 2)), 0.0, [1, 2])  # one request alone on the first, two on the second
+    assert (
+        float(routing.social_cost_s(sized, [[1, 0], [0, 2]])) == 5.0 == float(routing.social_cost_s(sized, [0, 1, 1]))
+    )
     both = RoutingGame(curves, np.zeros((2, 2, 2)))  # two games: a profile of each
     np.testing.assert_allclose(routing.social_cost_s(both, [[1, 0], [0, 1]]), 2.5)

@@ -90,6 +90,10 @@ def test_logit_equilibrium_is_its_own_response():
     s = logit_equilibrium(game, 0.7)
     p = s.value["probability"][0, 0]  # expected costs 1 + p and 1.5 + (1 - p)
     assert int(s.flags) == 0 and np.log(p / (1 - p)) == pytest.approx((2.5 - p - 1 - p) / 0.7, abs=1e-8)
+    late = logit_equilibrium(
+        game.replace(curve=affine([1.0, 1.0], [1000.0, 1000.5])), 0.7
+    )  # what all wait is no choice
+    np.testing.assert_allclose(late.value["probability"], s.value["probability"], atol=1e-8)
 
 
 def test_logit_equilibrium_with_groups_matches_enumeration():

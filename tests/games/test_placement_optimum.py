@@ -160,11 +160,22 @@ def test_what_clients_pay_in_any_network_is_at_most_the_least_cost():
         tight += value == pytest.approx(least)
         smaller, same = dual(2.0**-7)
         assert smaller == pytest.approx(value / 2**7) and (same == used).all()
+        # nobody pays for two places, and all pay for a read of their own
+        free = capacity >= size[0]
+        reads = [min([recompute[0], *(distance[i] + access.T).T[free]]) for i in range(n)]
+        assert prices[used > 0].sum() * size[0] + demand[:, 0] @ reads <= value + 1e-9
         for place in zip(*np.nonzero(used), strict=True):
             worth = demand[:, 0] @ np.maximum(recompute[0] - distance[:, place[0]] - access[place], 0.0)
             assert used[place] == size[0] <= capacity[place] and worth >= prices[place] * size[0] - 1e-9
             copies += 1
     assert tight > 25 and copies > 25
+
+
+def test_of_two_places_that_are_alike_one_is_paid_for():
+    """A worker with two tiers of one speed, which are not a tree because those of a second, idle worker differ."""
+    game = PlacementGame([[5.0], [0.0]], [[1.0, 1.0], [1.0, 2.0]], [1.0, 1.0], [[0.0, 0.0], [9.0, 0.0]], 8.0)
+    value, used = bound_module._Lagrangian(game.arrays()).at(np.full((2, 2), 3.0))
+    assert used.sum() == 1.0 and value == 5.0 * 1.0 + 3.0 - 4 * 3.0  # its reads and its place, less all places
 
 
 def test_intervals_by_greedy_and_prices_hold_the_truth_too(monkeypatch):
@@ -238,8 +249,39 @@ def test_bad_prices_are_refused(prices):
 
 
 def test_programmes_that_are_too_large_are_refused():
-    with pytest.raises(InputError, match="variables"):
-        social_optimum(PlacementGame(np.ones((40, 4000)), [1.0], [5.0], line(40, 1.0), 50.0))
+    game = PlacementGame(np.ones((40, 4000)), [1.0], [5.0], line(40, 1.0), 50.0)
+    with pytest.raises(InputError, match=f"has {variables_count(game)} variables; accepted are at most 400000;"):
+        social_optimum(game)
+
+
+def test_what_greedy_proves_alone():
+    """All prefills cost 20 s, greedy saves 12 of them, and nothing saves more than twice as much."""
+    game = PlacementGame([[3.0, 1.0]], [1.0], [1.0], [[0.0]], 5.0)
+    assert greedy_optimum(game).certificate["half_s"] == 20.0 - 2 * 12.0
+    assert greedy_optimum(game.replace(block_bytes=np.array([1.0, 0.5]))).certificate["half_s"] == -np.inf
+
+
+def test_where_no_time_is_given_the_placement_is_greedys_and_the_bound_holds():
+    game = PlacementGame(
+        np.random.default_rng(0).integers(0, 9, (4, 8)),
+        [0.5, 2.0],
+        [2.0, 3.0],
+        line(4, 1.0),
+        9.0,
+        1.0 + np.arange(8) % 3,
+    )
+    s, exact = social_optimum(game, time_limit_s=0.0), social_optimum(game)
+    assert s.value.social_s == greedy_optimum(game).value.social_s >= exact.value.social_s >= s.certificate["bound_s"]
+    assert s.flags == Flag.NOT_CONVERGED and s.certificate["gap_s"] > 0 and exact.flags == 0
+
+
+def test_steps_towards_a_bound_are_sixty_unless_told_otherwise():
+    """On a line, where a few do not reach it."""
+    rates = np.random.default_rng(2).zipf(1.7, (4, 10)).clip(max=60).astype(float)
+    game = PlacementGame(rates, [0.1], [3.0], line(4, 0.5), 12.0)
+    unsaid, said = best_bound(game), best_bound(game, iterations=60)
+    assert unsaid.value == said.value > best_bound(game, iterations=2).value
+    assert (unsaid.flags, unsaid.steps, said.steps) == (0, 60, 60)
 
 
 @settings(max_examples=settings.default.max_examples // 6)
@@ -345,7 +387,8 @@ def test_up_to_a_size_the_optimum_is_exact_and_beyond_it_lies_above_either_bound
 
 
 def test_a_gap_that_was_allowed_is_no_failure():
-    """At half of the cost HiGHS may stop at the first placement; what it says of the rest holds."""
+    """At half of the cost HiGHS may stop at the first placement; what it says of the rest holds, and the answer is no
+    dearer than what greedy finds at once."""
     rng, apart = np.random.default_rng(1), 0
     for _ in range(4):
         rates, room = rng.integers(0, 9, (5, 8)), rng.integers(2, 7, (5, 2))
@@ -353,7 +396,8 @@ def test_a_gap_that_was_allowed_is_no_failure():
         game = PlacementGame(rates, [0.5, 2.0], room, distance, 9.0, size)
         s = social_optimum(game, rel_gap=0.5)
         assert s.flags == 0 and s.certificate["gap_s"] == s.value.social_s - s.certificate["bound_s"]
-        assert 0 <= s.certificate["lp_bound_s"] <= s.certificate["bound_s"] <= greedy_optimum(game).value.social_s
+        assert 0 <= s.certificate["lp_bound_s"] <= s.certificate["bound_s"] <= s.value.social_s
+        assert s.value.social_s == placement(game, s.value.tier).social_s <= greedy_optimum(game).value.social_s
         apart += s.certificate["gap_s"] > 0.01 * s.value.social_s
     assert apart
 

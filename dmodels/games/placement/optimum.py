@@ -31,7 +31,7 @@ MOST_VARIABLES = 400_000
 def social_optimum(game: PlacementGame, time_limit_s: float = 60.0, rel_gap: float = 1e-9) -> Solution:
     """The least-cost placement by mixed-integer programming (HiGHS), with its bounds.
 
-    value        `Placement`
+    value        `Placement`; never dearer than that of `greedy_optimum`, however wide the gap that `rel_gap` allows
     certificate  `bound_s`: HiGHS's bound on every placement's cost; `lp_bound_s`: the bound of the linear relaxation;
                  `prices` (n, T): what a byte of each tier is worth in it, from which `placement_bound.price_bound`
                  finds that bound again, without HiGHS; `gap_s`: cost - bound_s
@@ -49,11 +49,9 @@ def social_optimum(game: PlacementGame, time_limit_s: float = 60.0, rel_gap: flo
         return Solution(best, certificate, np.int32(0), np.int64(0))
     relaxed = program.relaxed()
     whole = program.whole(time_limit_s, rel_gap)
-    if whole.x is None:
-        tier = greedy_optimum(game).value.tier
-    else:
-        tier = program.tier(whole.x)
-    best = placed(a, tier)
+    best = greedy_optimum(game).value
+    if whole.x is not None:  # nothing found in time, or within a wide gap something dearer
+        best = min(placed(a, program.tier(whole.x)), best, key=lambda found: found.social_s)
     bound = program.constant + program.unit * (relaxed.fun if whole.mip_dual_bound is None else whole.mip_dual_bound)
     lp = program.constant + program.unit * relaxed.fun
     bound, lp = (min(max(float(v), 0.0), best.social_s) for v in (max(bound, lp), lp))
@@ -215,7 +213,7 @@ def _greedy(a: PlacementArrays) -> tuple[np.ndarray, np.ndarray, int]:
     """
     n, m = a.demand.shape
     tiers = a.access.shape[1]
-    room = np.minimum(a.capacity, a.size.sum()) * (1 + 1e-12)
+    room = a.capacity * (1 + 1e-12)
     tier = np.full((n, m), -1, np.int8)
     best = np.repeat(a.recompute[:, None], n, axis=1)
     out = np.empty((n, tiers))
@@ -234,7 +232,7 @@ def _greedy(a: PlacementArrays) -> tuple[np.ndarray, np.ndarray, int]:
     heapq.heapify(heap)
     steps = 0
     while heap:
-        bound, b, at = heapq.heappop(heap)
+        _, b, at = heapq.heappop(heap)
         j, t = divmod(at, tiers)
         if room[j, t] >= a.size[b]:  # nothing of this block has changed, so its savings have not
             tier[j, b] = t
@@ -243,7 +241,7 @@ def _greedy(a: PlacementArrays) -> tuple[np.ndarray, np.ndarray, int]:
             steps += 1
         gain, at = next_copy(b)
         if gain > 0:
-            heapq.heappush(heap, (-min(gain, -bound), b, at))
+            heapq.heappush(heap, (-gain, b, at))
     return tier, best, steps
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,11 +20,13 @@ from dmodels.games.placement import (
     fat_tree,
     gains_s,
     hierarchical_equilibrium,
+    isolated_s,
     placement,
     profiles_count,
     pure_equilibrium,
     two_level,
 )
+from dmodels.games.placement.response import CYCLE_BYTES
 from tests.games.placement_brute import draw, truth
 
 
@@ -48,6 +52,7 @@ def check(seed: int, count: int, sizes: bool) -> int:
         move = best_response(game, t.tiers[p], i)
         after = t.tiers[p].copy()
         after[i] = move.value
+        assert move.flags == 0 and move.steps == 1
         paid = placement(game, after).cost_s[i]
         np.testing.assert_allclose(
             [paid, move.certificate["gain_s"]], [t.cost[p][i] - t.gain[p][i], t.gain[p][i]], atol=1e-9
@@ -57,6 +62,9 @@ def check(seed: int, count: int, sizes: bool) -> int:
             circle = play.certificate["cycle"]
             assert len(circle) > 1 and len({c.tobytes() for c in circle}) > 1
             assert play.certificate["gain_s"].max() > 0
+            assert play.certificate["gain_s"].max() == min(gains_s(game, c).max() for c in circle)
+            moved = [(a != b).any(1).sum() for a, b in itertools.pairwise([circle[-1], *circle])]
+            assert moved == [1] * len(circle)  # one worker moves at a time, and the last of it leads to the first
         else:
             assert gains_s(game, play.value.tier).max() <= 1e-9
     return without
@@ -134,6 +142,8 @@ def test_what_the_polynomial_algorithm_does_not_take_is_said():
     ):
         with pytest.raises(InputError, match=said):
             hierarchical_equilibrium(game)
+    slow = PlacementGame(np.ones((2, 3)), [1.0, 2.0, 2.0], [1.0, 1.0, np.inf], complete(2, 1.0), 5.0)
+    assert hierarchical_equilibrium(slow).flags == 0  # nobody needs a limited tier that is as slow as one without limit
 
 
 def test_coordinated_play_lowers_the_social_cost_and_ends():
@@ -155,13 +165,45 @@ def test_profiles_of_large_games_are_not_counted_one_by_one():
     one_slot = PlacementGame(np.ones((2, 1000)), [1.0], [1.0], complete(2, 1.0), 5.0)
     assert profiles_count(one_slot) == 1001**2
     nearly_all = lambda m: PlacementGame(np.ones((1, m)), [1.0], [m - 1.0], [[0.0]], 5.0)  # what is left out is chosen
-    assert profiles_count(nearly_all(40)) == 2.0**40 - 1 and profiles_count(nearly_all(60)) == np.inf
+    assert (
+        profiles_count(nearly_all(40)) == 2.0**40 - 1
+        and profiles_count(nearly_all(3)) == 7
+        and profiles_count(nearly_all(60)) == np.inf
+    )
+
+    uneven = lambda m: PlacementGame(np.ones((1, m)), [1.0, 2.0], [1.0, 1.0], [[0.0]], 5.0, np.arange(1.0, m + 1.0))
+    assert profiles_count(uneven(3)) == 3 and profiles_count(uneven(15)) == np.inf
 
 
 def test_a_game_that_is_too_large_is_refused_with_its_size():
-    game = PlacementGame(np.ones((20, 20)), [1.0], [5.0], complete(20, 1.0), 5.0)
-    with pytest.raises(InputError, match="profiles; accepted are at most"):
-        equilibria(game)
+    game = PlacementGame(np.ones((3, 2)), [1.0], [1.0], complete(3, 1.0), 5.0)
+    with pytest.raises(InputError, match=r"the game has 27 profiles; accepted are at most 26;"):
+        equilibria(game, 26)
+
+
+@pytest.mark.parametrize("sizes", [1.0, 2.0])
+def test_who_keeps_all_that_it_reads_and_pays_nothing_is_at_rest(sizes):
+    """Reads for nothing and room for every block: no sum of costs leaves a last digit for which to move."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        rates = rng.random((1, 20)) * (rng.random((1, 20)) < 0.6)
+        game = PlacementGame(rates, [0.0], [40.0], [[0.0]], 3.0 * rng.random(20), rng.integers(1, 1 + sizes, 20))
+        s = pure_equilibrium(game, max_profiles=0, starts=0)
+        assert s.flags == 0 and s.certificate["factor"] == 1.0 and s.value.social_s == isolated_s(game).sum() == 0.0
+        assert (s.value.tier[0] >= 0).tolist() == (rates[0] > 0).tolist()
+        assert best_response(game, s.value.tier, 0).certificate["gain_s"] == 0.0
+
+
+def test_of_a_long_cycle_the_first_placements_are_shown(monkeypatch):
+    """As many as fill 256 MiB, or but a few bytes here; and nothing else changes."""
+    assert CYCLE_BYTES == 256 * 2**20
+    none = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)
+    whole = best_response_dynamics(none)
+    circle = whole.certificate["cycle"]
+    assert len(circle) > 3 and whole.flags == Flag.NOT_CONVERGED
+    monkeypatch.setattr("dmodels.games.placement.response.CYCLE_BYTES", 3 * circle[0].nbytes)
+    short = best_response_dynamics(none)
+    assert np.array_equal(short.certificate["cycle"], circle[:3]) and short.flags == Flag.NOT_CONVERGED
 
 
 def test_hundreds_of_blocks_settle_at_an_equilibrium():
@@ -180,12 +222,15 @@ def test_existence_is_settled_by_theorem_by_enumeration_or_by_play():
     assert played.certificate["exists"] == -1 and played.flags == int(Flag.NOT_CONVERGED)
     assert played.certificate["gain_s"].max() >= s.certificate["gain_s"].max() == 1.0
     assert played.certificate["factor"] > 1 < s.certificate["factor"]
+    assert s.steps == equilibria(none).steps == 169
     by_theorem = pure_equilibrium(none.replace(capacity_bytes=np.array([1.0, 3.0])), max_profiles=0, starts=0)
     assert by_theorem.certificate["exists"] == 1 and by_theorem.certificate["factor"] == pytest.approx(1)
+    moves = hierarchical_equilibrium(none.replace(capacity_bytes=np.array([1.0, 3.0]))).steps
+    assert (by_theorem.flags, by_theorem.steps) == (0, moves) and not len(by_theorem.certificate["cycle"])
     rng = np.random.default_rng(8)
     for _ in range(40):
         arrays = draw(rng)
         game, t = PlacementGame(*arrays), truth(*arrays)
         s = pure_equilibrium(game)
-        assert s.certificate["exists"] == int(t.stable.any())
+        assert s.certificate["exists"] == int(t.stable.any()) and bool(s.flags) != t.stable.any()
         np.testing.assert_allclose(s.certificate["gain_s"].max(), max(t.gain.max(1).min(), 0), atol=1e-9)

@@ -33,9 +33,9 @@ def best_response(game: PlacementGame, tier, worker: int) -> Solution:
     """
     a = game.arrays()
     tier = checked(a, tier)
-    away = kernels.outside(tier, a)[:, worker]
-    row, cost, _ = choose(a, worker, *_own(a, away, worker))
-    gain = _paid(a, tier[worker], away, worker) - cost
+    each = _own(a, kernels.outside(tier, a)[:, worker], worker)
+    row, cost, _ = choose(a, worker, *each)
+    gain = _spent(*each, tier[worker]) - cost
     return Solution(row, {"cost_s": cost, "gain_s": gain}, np.int32(0), np.int64(1))
 
 
@@ -118,9 +118,9 @@ class _Selfish:
             paid, most = kernels.stays(tier[i], i, a, self.out, prices)
             if most <= self.worth_frac * paid:
                 return False
-        away = np.ascontiguousarray(self.out[:, i])
-        now = _paid(a, tier[i], away, i)
-        row, cost, self.prices[i] = choose(a, i, *_own(a, away, i))
+        each = _own(a, self.out[:, i], i)
+        now = _spent(*each, tier[i])
+        row, cost, self.prices[i] = choose(a, i, *each)
         if now - cost <= self.worth_frac * now:
             return False
         before = tier[i].copy()
@@ -140,9 +140,9 @@ class _Coordinated:
         """(what all pay now, worker i's tiers at which they pay least, what they then pay)."""
         a = self.a
         cost = kernels.social_costs(a, self.near, i)
-        held = np.where(self.tier[i] < 0, a.access.shape[1], self.tier[i])
-        row, best, _ = choose(a, i, cost[:, :-1], cost[:, -1])
-        return float(np.take_along_axis(cost, held[:, None], 1).sum()), row, best
+        each = cost[:, :-1], cost[:, -1]
+        row, best, _ = choose(a, i, *each)
+        return _spent(*each, self.tier[i]), row, best
 
     def move(self, i: int) -> bool:
         """Play worker i's best response for all; False if it lowers nothing."""
@@ -163,8 +163,8 @@ class _Coordinated:
 def regrets(a: PlacementArrays, tier: np.ndarray) -> np.ndarray:
     """`gains_s` of arrays."""
     out = kernels.outside(tier, a)
-    best = [choose(a, i, *_own(a, out[:, i], i))[1] for i in range(len(tier))]
-    return np.array([_paid(a, tier[i], out[:, i], i) - cost for i, cost in enumerate(best)])
+    each = [_own(a, out[:, i], i) for i in range(len(tier))]
+    return np.array([_spent(*own, tier[i]) - choose(a, i, *own)[1] for i, own in enumerate(each)])
 
 
 def isolated_s(game: PlacementGame) -> np.ndarray:
@@ -183,10 +183,10 @@ def _own(a: PlacementArrays, out: np.ndarray, i: int) -> tuple[np.ndarray, np.nd
     return w[:, None] * np.minimum(a.access[i], out[:, None]), w * out
 
 
-def _paid(a: PlacementArrays, row: np.ndarray, out: np.ndarray, i: int) -> float:
-    kept = row >= 0
-    own = np.where(kept, a.access[i, np.where(kept, row, 0)], np.inf)
-    return float((a.demand[i] * np.minimum(own, out)).sum())
+def _spent(kept: np.ndarray, unkept: np.ndarray, row: np.ndarray) -> float:
+    """What the blocks of one worker cost with `row` (m,) as its tiers. One sum of costs for all choices: the rounding
+    of sums that are taken from each other would look like a gain."""
+    return float(np.where(row < 0, unkept, kept[np.arange(len(row)), row]).sum())
 
 
 def choose(
@@ -198,7 +198,8 @@ def choose(
     """
     saving = unkept[:, None] - kept
     if not a.alike:
-        return *_knapsack(a, i, saving, unkept), None
+        row = _knapsack(a, i, saving)
+        return row, _spent(kept, unkept, row), None
     row, prices = np.full(len(unkept), -1, np.int8), np.zeros(kept.shape[1])
     slots = a.slots[i]
     open_ = np.flatnonzero(slots > 0)
@@ -219,26 +220,23 @@ def choose(
             found = transport(cost, room)
             row[useful] = np.append(open_, -1)[np.asarray(found.value.columns)]
             prices[open_] = np.maximum(-found.certificate["column_duals"][:-1], 0.0)
-        kept_at = np.flatnonzero(row >= 0)
-        row[kept_at[saving[kept_at, row[kept_at]] <= 0]] = -1
-    kept_at = np.flatnonzero(row >= 0)
-    total = unkept.sum() - saving[kept_at, row[kept_at]].sum()
-    return row, float(total), prices
+        row[saving[np.arange(len(row)), row] <= 0] = -1
+    return row, _spent(kept, unkept, row), prices
 
 
-def _knapsack(a: PlacementArrays, i: int, saving: np.ndarray, unkept: np.ndarray) -> tuple[np.ndarray, float]:
+def _knapsack(a: PlacementArrays, i: int, saving: np.ndarray) -> np.ndarray:
     """Blocks of unequal size: a multiple knapsack, by HiGHS to a zero gap."""
     from scipy.optimize import LinearConstraint, milp
     from scipy.sparse import coo_array
 
-    row = np.full(len(unkept), -1, np.int8)
+    row = np.full(len(saving), -1, np.int8)
     block, tier = np.nonzero((saving > 0) & (a.size[:, None] <= a.capacity[i] * (1 + 1e-12)))
     if block.size:
         rows = np.concatenate([tier, a.access.shape[1] + block])
         entries = np.concatenate([a.size[block], np.ones(block.size)])
         at = (rows.astype(np.int32), np.tile(np.arange(block.size, dtype=np.int32), 2))  # as milp takes them
-        matrix = coo_array((entries, at), shape=(a.access.shape[1] + len(unkept), block.size)).tocsr()
-        room = np.concatenate([np.minimum(a.capacity[i], a.size.sum()), np.ones(len(unkept))])
+        matrix = coo_array((entries, at), shape=(a.access.shape[1] + len(saving), block.size)).tocsr()
+        room = np.concatenate([np.minimum(a.capacity[i], a.size.sum()), np.ones(len(saving))])
         unit = saving[block, tier].max()
         answer = milp(
             -saving[block, tier] / unit,
@@ -249,10 +247,9 @@ def _knapsack(a: PlacementArrays, i: int, saving: np.ndarray, unkept: np.ndarray
         )
         taken = np.flatnonzero(answer.x > 0.5)
         row[block[taken]] = tier[taken]
-    kept = np.flatnonzero(row >= 0)
-    return row, float(unkept.sum() - saving[kept, row[kept]].sum())
+    return row
 
 
 def equilibrium_flag(profile: Placement, gain: np.ndarray) -> np.int32:
     """NOT_CONVERGED unless no worker gains more than rounding."""
-    return np.int32(0 if (gain <= 1e-9 * (1e-300 + profile.cost_s)).all() else int(Flag.NOT_CONVERGED))
+    return np.int32(0 if (gain <= 1e-9 * profile.cost_s).all() else int(Flag.NOT_CONVERGED))

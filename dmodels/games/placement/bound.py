@@ -76,7 +76,7 @@ def best_bound(game: PlacementGame, target_s: float | None = None, iterations: i
         if since >= 4:  # no progress: shorter steps, from the best prices
             step, since, prices = step / 2, 0, best_prices
             value, used = lagrangian.at(prices)
-        slope = np.where(limited, used - np.where(limited, lagrangian.room, 0.0), 0.0)
+        slope = np.where(limited, used - lagrangian.room, 0.0)
         slope = np.where((prices <= 0) & (slope < 0), 0.0, slope)
         norm = float((slope * slope).sum())
         if norm == 0.0 or target_s - best <= 1e-9 * abs(target_s) or step < 1e-3:

@@ -92,7 +92,7 @@ def dual_blocks(start, stop, a, prices, reads, found):
             used[b] = False
             served[:] = False
             for f in range(places):  # a place paid in full is used, unless a client already pays for another
-                if slack[f, k] > 1e-9 * (1e-300 + prices[f] * size[b]):
+                if slack[f, k] > 1e-9 * prices[f] * size[b]:
                     continue
                 free, pays = True, False
                 for i in range(n):

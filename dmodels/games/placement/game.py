@@ -114,7 +114,7 @@ class PlacementGame(Record):
         np.fill_diagonal(distance, 0.0)
         alike = bool((size == size[0]).all())
         # places of a tier: whole blocks; a byte lost to rounding is not a block lost
-        slots = np.minimum(np.floor(capacity / size.min() * (1 + 1e-12) + 1e-12), m).astype(np.int64)
+        slots = np.minimum(np.floor(capacity / size.min() * (1 + 1e-12)), m).astype(np.int64)
         parts = demand, access, capacity, distance, recompute, size, slots
         return PlacementArrays(*map(frozen, parts), alike)
 

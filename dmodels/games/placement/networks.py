@@ -41,7 +41,7 @@ def fat_tree(workers: int, group_workers: tuple[int, ...], level_s: tuple[float,
             "accepted: at least 1 worker, and one level more than groups"
         )
     sizes = (1, *group_workers)
-    if any(small < 1 or big % small for small, big in pairwise(sizes)):
+    if any(big < 1 or big % small for small, big in pairwise(sizes)):
         raise InputError(f"group_workers = {group_workers}; accepted: each a multiple of the one before")
     _from_zero(level_s)
     at = np.arange(workers)

@@ -48,7 +48,7 @@ def profiles_count(game: PlacementGame) -> float:
     """
     a = game.arrays()
     m = a.demand.shape[1]
-    most = min(int(a.slots.max(initial=0)), m // 2)
+    most = min(int(a.slots.max()), m // 2)
     if a.alike and math.lgamma(m + 1) - math.lgamma(most + 1) - math.lgamma(m - most + 1) > math.log(1e15):
         return math.inf  # ways to fill the largest tier alone; the exact number would take long
     if a.alike:  # ways of placing k_1, ..., k_T of m blocks
@@ -90,7 +90,7 @@ def equilibria(game: PlacementGame, max_profiles: float = 2e6) -> Solution:
     shaped = cost.reshape(n, *sizes)
     gain = np.stack([shaped[i] - shaped[i].min(axis=i, keepdims=True) for i in range(n)]).reshape(n, -1)
     worst = gain.max(0)
-    tie = TIE_RTOL * max(float(cost.max()), 1e-300)
+    tie = TIE_RTOL * cost.max()
     stable, total, near = np.flatnonzero(worst <= tie), cost.sum(0), int(worst.argmin())
     least = int(total.argmin())
     profile = lambda at: rows[starts + np.stack(np.unravel_index(at, sizes), axis=-1)]

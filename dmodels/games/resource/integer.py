@@ -49,7 +49,7 @@ def integer_split(game: Game, optimum: Solution | None = None) -> Solution:
     count = int(np.prod(shape))
     flat = jax.tree.map(lambda leaf: np.reshape(np.broadcast_to(np.asarray(leaf, float), shape), (count,)), arrays)
     with mistakes_named(game):
-        out = _enumerate(eqx.combine(flat, rest), max(most, 1))
+        out = _enumerate(eqx.combine(flat, rest), most)
     best = optimum or social_optimum(game)
     out = jax.tree.map(lambda leaf: np.reshape(np.asarray(leaf), (*shape, *leaf.shape[1:])), out)
     feasible = np.isfinite(out.value.cost)

@@ -106,8 +106,9 @@ def scanned(game: Game, live: bool) -> Solution:
     prefill_saved, decode_saved = jax.vmap(held.marginals)(grid)
     values, grid_costs = balance_of(prefill_saved, decode_saved), jax.vmap(held.cost)(grid)
     roots, rises = _roots(held.balance, grid, values)
+    empty = total == 0.0  # both ends are one
     corners = jnp.stack(
-        [jnp.where(values[0] >= 0.0, 0.0, jnp.nan), jnp.where((values[-1] <= 0.0) & (total > 0), total, jnp.nan)]
+        [jnp.where(empty | (values[0] >= 0.0), 0.0, jnp.nan), jnp.where(~empty & (values[-1] <= 0.0), total, jnp.nan)]
     )
     near = jnp.any(jnp.abs(corners[:, None] - roots[None]) <= 1e-9 * total, axis=1)  # a root on the corner itself
     points = jnp.concatenate([roots, jnp.where(near, jnp.nan, corners)])

@@ -78,6 +78,15 @@ def test_zero_capacity_is_a_worker_that_reads_from_others():
         ("capacity_bytes", [1.0, 2.0], r"capacity_bytes has shape \(2,\)"),
         ("block_bytes", 0.0, "block_bytes holds 0"),
         ("block_bytes", [1.0, 2.0, 3.0], r"block_bytes has shape \(3,\)"),  # demand for blocks that are not described
+        ("access_s", 1.0, r"access_s has shape \(\)"),
+        ("access_s", [], r"access_s has shape \(0,\)"),
+        (
+            "access_s",
+            np.ones((3, 2)),
+            r"access_s has shape \(3, 2\); accepted for 2 workers and 2 blocks: \(2,\) or \(2, 2\)",
+        ),
+        ("recompute_s", [-1.0, 1.0], "recompute_s holds -1.0; accepted are finite numbers from 0"),
+        ("capacity_bytes", [np.nan], "capacity_bytes holds NaN or infinity; accepted are numbers from 0, inf included"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(field, value, said):
@@ -106,8 +115,14 @@ def test_one_wrong_number_among_right_ones_is_refused(field, wrong):
 
 def test_placements_that_are_none_are_refused():
     game = PlacementGame(np.ones((2, 2)), [1.0], [1.0], net.complete(2, 1.0), 5.0)
-    for tier in ([[0, 0], [-1, -1]], [[0, 1], [-1, -1]], [[0], [0]], [[0.5, -1], [-1, -1]]):
-        with pytest.raises(InputError):
+    for tier, said in (
+        ([[-1, -1], [0, 0]], "worker 1 keeps 2 bytes in tier 0, which holds 1"),
+        ([[0, 1], [-1, -1]], r"tier holds -1\.\.1; accepted are whole numbers from -1 to 0"),
+        ([[0, -2], [-1, -1]], r"tier holds -2\.\.0; accepted are whole numbers from -1 to 0"),
+        ([[0], [0]], r"tier has shape \(2, 1\); accepted: \(workers, blocks\) = \(2, 2\)"),
+        ([[0.5, -1], [-1, -1]], "whole numbers"),
+    ):
+        with pytest.raises(InputError, match=said):
             placement(game, tier)
     assert placement(game, empty(game)).social_s == 20.0
 
@@ -126,14 +141,29 @@ def test_networks_of_known_distances():
     assert (net.ring(5, 1.0, directed=True) + net.ring(5, 1.0, directed=True).T == 5 * (1 - np.eye(5))).all()
     tree = net.fat_tree(8, (2, 4), (1.0, 3.0, 9.0))
     assert tree[0].tolist() == [0.0, 1.0, 3.0, 3.0, 9.0, 9.0, 9.0, 9.0]
-    for wrong in (
-        lambda: net.fat_tree(8, (4, 6), (1.0, 2.0, 3.0)),
-        lambda: net.fat_tree(8, (2,), (1.0,)),
-        lambda: net.line(3, -1.0),
-        lambda: net.shortest_paths(np.zeros((2, 3))),
-    ):
-        with pytest.raises(InputError):
-            wrong()
+    assert net.line(1, 2.0).tolist() == net.ring(1, 2.0).tolist() == net.complete(1, 2.0).tolist() == [[0.0]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: net.fat_tree(8, (4, 6), (1.0, 2.0, 3.0)), r"group_workers = \(4, 6\)"),
+        (lambda: net.fat_tree(8, (0,), (1.0, 2.0)), r"group_workers = \(0,\)"),
+        (lambda: net.fat_tree(8, (-2,), (1.0, 2.0)), r"group_workers = \(-2,\)"),
+        (lambda: net.fat_tree(8, (2,), (1.0,)), "8 workers, 1 groups, 1 levels; accepted"),
+        (lambda: net.fat_tree(0, (2,), (1.0, 2.0)), "0 workers, 1 groups, 2 levels; accepted"),
+        (lambda: net.fat_tree(8, (2,), (1.0, -2.0)), "distances hold -2.0"),
+        (lambda: net.ring(3, -1.0), "distances hold -1.0"),
+        (lambda: net.ring(3, np.nan), "distances hold nan"),
+        (lambda: net.line(3, [1.0, -1.0]), "distances hold -1.0"),
+        (lambda: net.shortest_paths([[0.0, -3.0], [1.0, 0.0]]), "distances hold -3.0"),
+        (lambda: net.shortest_paths(np.zeros((2, 3))), r"links_s has shape \(2, 3\)"),
+        (lambda: net.shortest_paths(np.zeros(4)), r"links_s has shape \(4,\)"),
+    ],
+)
+def test_networks_that_are_none_are_refused(wrong, said):
+    with pytest.raises(InputError, match=said):
+        wrong()
 
 
 @given(seed=seeds)

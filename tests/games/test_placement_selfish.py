@@ -16,8 +16,13 @@ from dmodels.games.placement import (
     at_risk,
     best_response_dynamics,
     complete,
+    equilibria,
     line,
     more_memory,
+    paradox_search,
+    price_of_anarchy,
+    pure_equilibrium,
+    random_placement,
     ring,
     rises,
 )
@@ -29,6 +34,7 @@ from proofs.placement.caching import (
     line_price_bound,
     line_range,
 )
+from tests.games.placement_brute import truth
 
 
 def brute(game):
@@ -85,10 +91,6 @@ def test_prices_of_known_networks():
         lambda: caching_range(CachingGame(complete(25, 1.0), 1.0)),
         lambda: caching_equilibrium(CachingGame(ring(3, 1.0, directed=True), 1.5)),
         lambda: line_range(0, 1.0),
-        lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), 1),
-        lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), -1),
-        lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), 0, 1),
-        lambda: more_memory(PlacementGame([[1.0]], [1.0], [1.0], [[0.0]], 5.0), 0, -1),
     ],
 )
 def test_bad_input_is_refused(make):
@@ -96,9 +98,17 @@ def test_bad_input_is_refused(make):
         make()
 
 
+@pytest.mark.parametrize(("worker", "tier"), [(3, 0), (-1, 0), (0, 2), (0, -1)])
+def test_memory_is_added_where_there_is_a_tier(worker, tier):
+    game = PlacementGame(np.ones((3, 1)), [1.0, 2.0], [1.0, 1.0], complete(3, 1.0), 5.0)
+    with pytest.raises(InputError, match=rf"worker {worker}, tier {tier}; accepted: 0\.\.2, 0\.\.1"):
+        more_memory(game, worker, tier)
+
+
 def test_more_memory_adds_to_one_tier_of_one_worker():
     game = PlacementGame(np.ones((2, 2)), [1.0, 2.0], [1.0, 3.0], complete(2, 1.0), 5.0, block_bytes=[1.0, 2.0])
     assert more_memory(game, 1, 1).capacity_bytes.tolist() == [[1.0, 3.0], [1.0, 5.0]]
+    assert more_memory(game, 0, extra_bytes=0.5).capacity_bytes.tolist() == [[1.5, 3.0], [1.0, 3.0]]
 
 
 def test_the_optimum_never_rises_and_risks_are_what_enumeration_says():
@@ -137,6 +147,15 @@ def test_of_several_plays_the_dearest_end_counts_and_one_without_end_most():
     assert not several.exact and (several.after_s >= one.after_s).all() and np.isfinite(one.after_s[endless]).any()
     assert (several.after_s[~endless] > 1.001 * one.after_s[~endless]).any()
     assert (several.after_s <= several.ceiling_s)[~endless].all()
+    unsaid, said = (
+        at_risk(game, 2.0, [3, 1], max_profiles=0, **more)
+        for more in ({}, {"start": None, "together": False, "plays": 3, "rng": np.random.default_rng(0)})
+    )
+    assert unsaid.after_s.tolist() == said.after_s.tolist() and unsaid.worker.tolist() == said.worker.tolist()
+    assert unsaid.before_s == best_response_dynamics(game).value.social_s
+    start = random_placement(game, np.random.default_rng(2))
+    elsewhere = at_risk(game, 2.0, [3, 1], start, max_profiles=0, plays=1)
+    assert elsewhere.before_s == best_response_dynamics(game, start).value.social_s < unsaid.before_s
 
 
 def test_what_is_said_of_a_risk():
@@ -179,6 +198,64 @@ def test_as_many_profiles_as_are_allowed_are_all_looked_at():
     assert [at_risk(game, max_profiles=most).exact for most in (11, 12)] == [False, True]
     one = PlacementGame([[3.0]], [1.0], [1.0], [[0.0]], 5.0)  # kept or not
     assert at_risk(one, max_profiles=2).exact
+
+
+@pytest.mark.parametrize(
+    ("most", "module", "looks"),
+    [
+        (2e6, "pure_equilibria", lambda game: equilibria(game).steps == 169),
+        (1e5, "pure_equilibria", lambda game: len(rises(game)) == 4),
+        (2e4, "paradox", lambda game: at_risk(game).exact),
+        (3e5, "anarchy", lambda game: price_of_anarchy(game).exact),
+        (2e5, "existence", lambda game: pure_equilibrium(game).certificate["exists"] == 0),
+    ],
+    ids=["equilibria", "rises", "at_risk", "price_of_anarchy", "pure_equilibrium"],
+)
+def test_how_many_profiles_are_looked_at_unless_more_are_allowed(most, module, looks, monkeypatch):
+    """A small game that is said to have as many, and one more."""
+    rates = np.tile([2.0, 3.0, 4.0], (2, 1))
+    room = [[1.0, 1.0], [1.0, 0.0]] if module == "paradox" else [1.0, 1.0]
+    game, seen = PlacementGame(rates, [1.0, 2.0], room, complete(2, 2.0), 5.0), []
+    for count in (most, most + 1):
+        monkeypatch.setattr(f"dmodels.games.placement.{module}.profiles_count", lambda _, count=count: count)
+        try:
+            seen.append(looks(game))
+        except InputError as refused:
+            assert f"accepted are at most {most:.3g}" in str(refused)
+            seen.append(False)
+    assert seen == [True, False]
+
+
+def test_a_search_for_paradoxes_finds_those_of_every_game():
+    """Three workers in a row that ask for two blocks or not, with a place each or none, reads for nothing, a prefill
+    of 4 s: two games in which one more place makes the worst equilibrium dearer, out of 288."""
+    chain, worst = line(3, 1.0), {}
+
+    def dearest(demand, capacity):
+        if (demand, capacity) not in worst:
+            arrays = np.array(demand, float).T, np.zeros((3, 1)), np.array(capacity, float)[:, None]
+            t = truth(*arrays, chain, np.full(2, 4.0), np.ones(2))
+            worst[demand, capacity] = t.social[t.stable].max()
+        return worst[demand, capacity]
+
+    wanted = []
+    asked = list(itertools.product((0, 1), repeat=3))
+    for demand in itertools.combinations_with_replacement(asked, 2):
+        for capacity in itertools.product((0, 1), repeat=3):
+            for worker in range(3):
+                more = tuple(room + (k == worker) for k, room in enumerate(capacity))
+                if dearest(demand, more) > dearest(demand, capacity) + 1e-9:
+                    wanted.append((np.array(demand).T.tolist(), list(capacity), worker))
+    found = list(paradox_search(3, 2, (0, 1), chain, (0, 1)))
+    assert [(g.demand_rps.tolist(), g.capacity_bytes[:, 0].tolist(), r.worker) for g, r in found] == wanted != []
+    assert all(r.paradox and r.tier == 0 and g.access_s == [0.0] and g.recompute_s == 4.0 for g, r in found)
+
+
+def test_a_cluster_that_never_settles_has_nothing_to_compare_with():
+    none = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)
+    for most in (0, 1e5):
+        with pytest.raises(InputError, match="does not settle"):
+            at_risk(none, max_profiles=most)
 
 
 def test_everywhere_at_once_and_large_games():

@@ -137,6 +137,22 @@ def test_the_nearest_that_play_passed_is_kept():
     assert seen >= 2
 
 
+def test_play_starts_eight_times_at_random_unless_told_otherwise(monkeypatch):
+    """From the placements and in the orders of a generator that is seeded with 0."""
+    drawn = []
+    game = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)
+    for room in ("anarchy", "existence"):
+        monkeypatch.setattr(
+            f"dmodels.games.placement.{room}.random_placement",
+            lambda *asked: drawn.append(random_placement(*asked).tolist()) or np.array(drawn[-1]),
+        )
+    for ask in (price_of_anarchy, pure_equilibrium):
+        unsaid = ask(game, max_profiles=0)
+        said = ask(game, max_profiles=0, starts=8, rng=np.random.default_rng(0))
+        assert len(drawn) == 16 and drawn[:8] == drawn[8:] and str(unsaid) == str(said)
+        drawn.clear()
+
+
 def test_placements_at_random_fill_the_fastest_tier_that_has_room():
     rng = np.random.default_rng(2)
     for _ in range(40):

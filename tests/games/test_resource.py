@@ -91,9 +91,34 @@ def test_the_counterexample_to_uniqueness_has_exactly_three_equilibria():
     assert found.certificate["equilibria_count"] == 3 and found.certificate["proved"] == 1
     assert found.flags == Flag.NOT_UNIQUE
     assert found.certificate["stable"][:3].tolist() == [True, False, True]  # the middle one repels a small move
-    assert "3 equilibria" in explain(game, found)[0]
+    assert "3 equilibria were found, at 0.25, 0.5, 0.75 prefill GPUs" in explain(game, found)[0]
     roots = equilibria(game)
     assert roots.complete and len(roots.roots) == 3
+
+
+class Curve(eqx.Module):
+    """Rates of which one more GPU saves `start` + `slope` d + `bend` d^2."""
+
+    start: float
+    slope: float
+    bend: float
+
+    def __call__(self, d, p=0.0):
+        return 9.0 - d * (self.start + d * (self.slope / 2 + d * self.bend / 3)) + 0.0 * p
+
+
+def test_corners_at_which_both_save_the_same():
+    """Prefill saves 1 with each GPU of one. Decode's first saves nothing and its last 1: all to either is at rest. Or
+    its first saves 1 and its last nothing: all to prefill. And no GPU is split in one way, whoever would save more."""
+    fixed = lambda *each: np.array(each)
+    decode = Curve(fixed(0.0, 1.0, 0.0, 5.0), fixed(0.0, -2.0, 0.0, 0.0), fixed(1.0, 1.0, 1.0, 1.0))
+    prefill = Curve(np.ones(4), np.zeros(4), np.zeros(4))
+    found = equilibrium(Game(prefill, decode, fixed(1.0, 1.0, 0.0, 0.0), 1.0, 1.0, 0.25, 0.25))
+    listed = found.certificate["equilibria_gpus"]
+    assert [row[np.isfinite(row)].tolist() for row in listed] == [[0.0, 1.0], [1.0], [0.0], [0.0]]
+    assert found.certificate["equilibria_count"].tolist() == [2.0, 1.0, 1.0, 1.0]
+    assert found.value.prefill_gpus.tolist() == [1.0, 1.0, 0.0, 0.0]  # 9 - 1 and 9, against 9 and 9 - 1/3
+    assert [int(f) & int(Flag.NOT_CONVERGED) for f in found.flags] == [0] * 4
 
 
 def test_a_corner_where_equation_5_has_no_solution():
@@ -129,6 +154,28 @@ def test_optimum_against_brute_force_and_never_below_the_smallest_equilibrium():
     assert np.all(best.value.prefill_gpus >= smallest - 1e-9)  # Remark 1, in the form that is true
     assert np.all(selfish.value.cost >= best.value.cost - 1e-12)
     assert ((selfish.flags & Flag.NOT_UNIQUE) > 0).any()
+    # what decode's next GPU saves less what prefill's does, from the derivatives of the three laws
+    (late, own, hungry), total = (game.prefill, game.decode.own, game.decode.starvation), game.budget_gpus[:, None]
+    col = lambda leaf: np.broadcast_to(leaf, (n,))[:, None]
+
+    def gap(x):
+        s = expit((col(late.middle_gpus) - x) / col(late.width_gpus))
+        rate = col(own.rate_per_gpu)
+        starved = (1 + x / col(hungry.knee_gpus)) ** -col(hungry.order)
+        return rate * np.exp(-rate * (total - x)) * starved - s * (1 - s) / col(late.width_gpus)
+
+    g = gap(x)
+    turns = np.diff(g > 0, axis=1)
+    corners = np.stack([g[:, 0] >= 0, g[:, -1] <= 0], axis=1)
+    count, kept = turns.sum(1) + corners.sum(1), selfish.certificate
+    seen = count == kept["equilibria_count"]
+    assert seen.mean() > 0.99 and (count > 1).sum() > 20 and corners.any(0).all()  # close pairs can hide in a cell
+    for k in np.flatnonzero(seen):
+        places = np.sort(np.concatenate([x[k, 1:][turns[k]], np.array([0.0, x[k, -1]])[corners[k]]]))
+        listed = kept["equilibria_gpus"][k]
+        assert listed[np.isfinite(listed)] == pytest.approx(places, abs=1.01 * x[k, 1])
+    cells = np.diff(gap(np.linspace(0, 1, 65) * total), axis=1) / (total / 64)
+    np.testing.assert_allclose(kept["least_slope"], cells.min(1), rtol=1e-6, atol=1e-12)
 
 
 def test_starvation_moves_the_optimum_and_not_the_equilibrium():
@@ -406,6 +453,12 @@ def _narrow(rate):
         (lambda: Power(0.0), "knee_gpus"),
         (lambda: Logistic(8.0, 0.0), "width_gpus"),
         (lambda: Logistic(8.0, 1.0, -1.0), "scale_frac"),
+        (lambda: Exponential(1.0, -1.0), "Exponential: scale_frac = -1; accepted are numbers from 0,"),
+        (lambda: Power(-1.0), "Power: knee_gpus = -1; accepted are numbers above 0,"),
+        (lambda: Power(1.0, -2.0), "Power: order = -2; accepted are numbers from 0,"),
+        (lambda: Power(1.0, 1.0, -1.0), "scale_frac"),
+        (lambda: Logistic(8.0, -1.0), "width_gpus"),
+        (lambda: Logistic(8.0, np.array([1.0, 0.0])), "Logistic: width_gpus = 0; accepted are numbers above 0,"),
     ],
 )
 def test_rates_that_rise_are_refused(wrong, name):
@@ -416,6 +469,8 @@ def test_rates_that_rise_are_refused(wrong, name):
 def test_rates_that_nothing_changes_are_no_game():
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(0.0)), 8.0)).flags & Flag.OUT_OF_DOMAIN
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(1.0)), 8.0)).flags == 0
+    never = Exponential(1.0, 0.0), Power(1.0, 1.0, 0.0), Logistic(8.0, 1.0, 0.0), Logistic(-8.0, 1.0, 0.0)
+    assert [float(rate(3.0)) for rate in never] == [0.0] * 4 and float(Power(1.0, 0.0)(3.0)) == 1.0
 
 
 def test_without_a_word_every_request_is_late_on_no_gpu_and_a_power_law_is_of_the_first_order():
@@ -446,6 +501,19 @@ def test_uniqueness_needs_both_rates_convex():
     convex, other = Exponential(1.0), Logistic(8.0, 2.0)
     known = lambda prefill, decode: Game(prefill, Alone(decode), 8.0).convex
     assert known(convex, convex) and not known(convex, other) and not known(other, convex)
+    cost = lambda prefill, own, hungry: Game(prefill, Starved(own, hungry), 8.0).convex_cost
+    assert cost(convex, convex, convex) and not cost(other, convex, convex)
+    assert not cost(convex, other, convex) and not cost(convex, convex, other)
+    assert (
+        Game(convex, Alone(convex), 8.0).convex_cost and not Game(convex, Multiplied(convex, convex), 8.0).convex_cost
+    )
+
+
+def test_a_violation_counts_once_and_a_worker_is_a_gpu_unless_told_otherwise():
+    rates = Exponential(0.5), Alone(Exponential(0.25))
+    unsaid, said = Game(*rates, 8.0), Game(*rates, 8.0, 1.0, 1.0, 1.0, 1.0)
+    assert jax.tree.leaves(unsaid) == jax.tree.leaves(said)
+    assert float(unsaid.cost(2.0)) == pytest.approx(math.exp(-1.0) + math.exp(-1.5))
 
 
 def test_the_balance_is_the_log_of_a_ratio_or_its_sign():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jax
 import numpy as np
 import pytest
 from scipy import integrate, stats
@@ -96,6 +97,30 @@ def test_a_prompt_that_is_all_in_the_cache_takes_what_one_token_takes():
     two = Parallel(2.0)
     game = serving_game(model, gpu, Workload([600.0], [200.0], [1.0], [600.0]), SLO(1.0, 0.05), 16.0, two, two)
     assert float(game.prefill.service_s) == pytest.approx(float(prefill_s(model, gpu, two, 1.0)), rel=1e-12)
+
+
+def test_without_a_word_arrivals_are_random_and_a_window_is_half_a_minute():
+    model, gpu = Model(32, 8, 128, hidden_size=4096, dense_params=8e9, n_q_heads=32), GPU(8e10, 2e12, 3e14)
+    step, load, two = StepLaw(0.02, 0.001), Workload([600.0], [200.0], [1.0], [300.0], 3.0, 1.2), Parallel(2.0)
+    asked = model, gpu, load, SLO(1.0, 0.05), 16.0, two, two
+    for unsaid, said in (
+        (PrefillQueue(1.0, 0.5, 0.2, 0.5, 4.0), PrefillQueue(1.0, 0.5, 0.2, 0.5, 4.0, arrival_scv=1.0)),
+        (
+            DecodeBatch(2.0, 10.0, step, 64.0, 2.0, 0.03, 1.0),
+            DecodeBatch(2.0, 10.0, step, 64.0, 2.0, 0.03, 1.0, arrival_scv=1.0, window_s=30.0),
+        ),
+        (serving_game(*asked), serving_game(*asked, None, 1.0, 1.0, 30.0)),
+    ):
+        assert jax.tree.leaves(unsaid) == jax.tree.leaves(said)
+    weighed = serving_game(*asked, prefill_weight=2.0, decode_weight=3.0, window_s=9.0)
+    assert (weighed.prefill_weight, weighed.decode_weight, weighed.decode.window_s) == (2.0, 3.0, 9.0)
+
+
+def test_a_worker_with_room_for_one_request_serves_one_at_a_time():
+    """A tenth of the time it holds one: seldom more. One with room for less than one serves nobody in time."""
+    batch = DecodeBatch(1.0, 5.0, StepLaw(0.02, 0.0), 1.0, 1.0, 0.03, 100.0)
+    assert float(batch.occupancy_count(1.0, 10.0)) == pytest.approx(0.1) and float(batch(1.0, 10.0)) < 0.01
+    assert float(batch.replace(slots_count=0.9)(1.0, 10.0)) == 1.0
 
 
 def test_servers_that_are_just_kept_busy_are_late_and_clockwork_never_is():

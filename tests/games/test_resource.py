@@ -96,6 +96,26 @@ def test_the_counterexample_to_uniqueness_has_exactly_three_equilibria():
     assert roots.complete and len(roots.roots) == 3
 
 
+def test_equilibria_that_a_scan_takes_for_none_are_counted():
+    """One more GPU saves prefill 1, and decode that and 3 times the product of x less five numbers, of which two lie
+    between two points of the scan: it sees the other three, and what is proved is that there are five."""
+    roots = np.array([0.1, 0.3, 0.305, 0.5, 0.9])
+    saved = np.polynomial.Polynomial.fromroots(1 - roots) * -3.0 + 1.0
+    rate = 9.0 - saved.integ()
+
+    def decode(d, p):
+        left = 0.0 * p
+        for factor in rate.coef[::-1]:
+            left = left * d + float(factor)
+        return left
+
+    game = Game(lambda x: 9.0 - x, decode, 1.0, prefill_worker_gpus=0.1, decode_worker_gpus=0.1)
+    found = equilibrium(game)
+    assert found.certificate["equilibria_gpus"][:5] == pytest.approx(roots, abs=1e-9)
+    assert found.certificate["equilibria_count"] == 5 and found.certificate["proved"] == 0
+    assert found.flags == Flag.NOT_UNIQUE and "5 equilibria were found" in explain(game, found)[0]
+
+
 class Curve(eqx.Module):
     """Rates of which one more GPU saves `start` + `slope` d + `bend` d^2."""
 
@@ -222,6 +242,30 @@ def test_of_splits_that_nobody_can_tell_apart_the_middle_one_is_taken(budget):
     assert int(whole.prefill_instances + whole.decode_instances) == int(budget)
 
 
+def test_workers_of_a_seventh_of_a_gpu_are_seven_and_two_splits_may_be_alike():
+    """A slice is less than it should be by a last digit; none of the two splits of three GPUs is better."""
+    seventh = integer_split(Game(Exponential(0.5), Alone(Exponential(0.5)), 1.0, 1.0, 1.0, 1 / 7, 1 / 7))
+    assert np.isfinite(seventh.certificate["cost_by_prefill"]).tolist() == [True] * 6 + [False]
+    assert float(seventh.value.prefill_instances + seventh.value.decode_instances) == 7
+    two = integer_split(Game(Exponential(0.5), Alone(Exponential(0.5)), 3.0))
+    assert two.certificate["swap_stable"].tolist() == [1.0, 1.0, 0.0]
+    costs = two.certificate["cost_by_prefill"]
+    assert costs[0] == costs[1] == pytest.approx(math.exp(-0.5) + math.exp(-1.0)) and costs[2] == np.inf
+
+
+@pytest.mark.parametrize(("missing", "flag"), [(1e-9, 0), (1e-8, Flag.FIRST_ORDER_ONLY)])
+def test_an_optimum_is_proved_to_a_billionth_of_the_largest_cost(missing, flag, monkeypatch):
+    """By a search that says of every cost that it could be so much less."""
+    game = Game(Logistic(3.5, 0.02), Alone(Logistic(3.5, 0.02)), 20.0)
+    largest = float(social_optimum(game).certificate["largest_cost"])
+    monkeypatch.setattr(
+        "dmodels.games.resource.solve.least_values",
+        lambda cost, total, known, given: (known - missing * largest, known, np.full(known.shape, np.nan)),
+    )
+    found = social_optimum(game)
+    assert found.flags == flag and found.value.cost - found.certificate["bound"] == pytest.approx(missing * largest)
+
+
 def test_trouble_has_a_flag_and_a_sentence():
     tight = Game(Exponential(0.3), Alone(Exponential(0.5)), 3.0, prefill_worker_gpus=2.0, decode_worker_gpus=4.0)
     found = equilibrium(tight)
@@ -229,6 +273,7 @@ def test_trouble_has_a_flag_and_a_sentence():
     assert found.flags & Flag.INFEASIBLE and explain(tight, found) == [said]
     whole = integer_split(tight)
     assert whole.flags & Flag.INFEASIBLE and np.isinf(whole.value.cost) and np.isnan(whole.value.decode_gpus)
+    assert whole.certificate["cost_by_prefill"].tolist() == [np.inf] and whole.steps == 1
     wavy = Game(Logistic(6.0, 0.5), Alone(Logistic(6.0, 0.5)), 9.0)  # together they need 12
     found = equilibrium(wavy)
     assert found.flags & Flag.NOT_UNIQUE and "not convex" in explain(wavy, found)[0]
@@ -469,6 +514,8 @@ def test_rates_that_rise_are_refused(wrong, name):
 def test_rates_that_nothing_changes_are_no_game():
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(0.0)), 8.0)).flags & Flag.OUT_OF_DOMAIN
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(1.0)), 8.0)).flags == 0
+    assert equilibrium(Game(Exponential(0.0), Alone(Exponential(8.0)), 200.0)).flags == 0  # e^-1600 is no number
+    assert equilibrium(Game(Exponential(8.0), Alone(Exponential(0.0)), 200.0)).flags == 0
     never = Exponential(1.0, 0.0), Power(1.0, 1.0, 0.0), Logistic(8.0, 1.0, 0.0), Logistic(-8.0, 1.0, 0.0)
     assert [float(rate(3.0)) for rate in never] == [0.0] * 4 and float(Power(1.0, 0.0)(3.0)) == 1.0
 

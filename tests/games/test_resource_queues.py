@@ -43,6 +43,7 @@ def test_late_are_those_that_find_more_than_a_step_affords(arrival_rps):
     batch = DecodeBatch(arrival_rps, 200.0, StepLaw(0.02, 0.0), 24.0, 1.0, 0.03, 100.0)
     mean = arrival_rps * 200.0 * 0.02
     assert float(batch.occupancy_count(1.0, 10.0)) == pytest.approx(mean)
+    assert float(batch.occupancy_count(0.5, 10.0)) == pytest.approx(2 * mean)
     assert float(batch(1.0, 10.0)) == pytest.approx(stats.poisson.sf(24, mean), abs=0.016)
 
 

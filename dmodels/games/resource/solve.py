@@ -218,7 +218,8 @@ def _with_proof(game: Game, found: Solution) -> Solution:
         return found
     listed = np.concatenate([points, np.full(MOST + 2 - len(points), np.nan)])
     seen = found.certificate["equilibria_gpus"]
-    agree = np.allclose(np.sort(seen[np.isfinite(seen)]), points, atol=1e-6 * total) if len(points) else False
+    seen = np.sort(seen[np.isfinite(seen)])
+    agree = 0 < len(points) == len(seen) and np.allclose(seen, points, atol=1e-6 * total)
     certificate = dict(found.certificate, equilibria_gpus=listed, proved=np.asarray(float(agree)))
     certificate["equilibria_count"] = np.asarray(float(len(points)))
     flags = found.flags

@@ -86,7 +86,11 @@ def test_zero_capacity_is_a_worker_that_reads_from_others():
             r"access_s has shape \(3, 2\); accepted for 2 workers and 2 blocks: \(2,\) or \(2, 2\)",
         ),
         ("recompute_s", [-1.0, 1.0], "recompute_s holds -1.0; accepted are finite numbers from 0"),
-        ("capacity_bytes", [np.nan], "capacity_bytes holds NaN or infinity; accepted are numbers from 0, inf included"),
+        (
+            "capacity_bytes",
+            [[0.0], [np.nan]],
+            "capacity_bytes holds NaN or infinity; accepted are numbers from 0, inf included",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(field, value, said):

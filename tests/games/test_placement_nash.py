@@ -109,7 +109,7 @@ def test_many_workers_and_blocks_of_a_hierarchy_come_to_rest():
         s = hierarchical_equilibrium(game)
         kept = (s.value.tier >= 0).sum(1)
         assert s.flags == 0 and gains_s(game, s.value.tier).max() <= 1e-9 and (kept <= room[:, 0]).all()
-        assert 0 <= s.steps <= room.sum() * n * m * 4
+        assert 0 <= s.steps <= room.sum() * n * m * 4 and not (s.value.tier >= 0)[game.demand_rps == 0].any()
         moved += int(s.steps)
     assert moved > 50
     endless = hierarchical_equilibrium(game.replace(capacity_bytes=np.full((n, 1), np.inf)))
@@ -144,6 +144,13 @@ def test_what_the_polynomial_algorithm_does_not_take_is_said():
             hierarchical_equilibrium(game)
     slow = PlacementGame(np.ones((2, 3)), [1.0, 2.0, 2.0], [1.0, 1.0, np.inf], complete(2, 1.0), 5.0)
     assert hierarchical_equilibrium(slow).flags == 0  # nobody needs a limited tier that is as slow as one without limit
+
+
+def test_nobody_keeps_what_it_reads_as_fast_from_another():
+    """Each has the block that it needs most at 1 s, and the other at 2 s from the neighbour or its own slow tier."""
+    game = PlacementGame([[5.0, 1.0], [1.0, 5.0]], [1.0, 2.0], [1.0, np.inf], complete(2, 1.0), 9.0)
+    s = hierarchical_equilibrium(game)
+    assert s.value.tier.tolist() == [[0, -1], [-1, 0]] and s.value.social_s == 2 * (5.0 + 2.0)
 
 
 def test_coordinated_play_lowers_the_social_cost_and_ends():
@@ -200,7 +207,7 @@ def test_of_a_long_cycle_the_first_placements_are_shown(monkeypatch):
     none = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)
     whole = best_response_dynamics(none)
     circle = whole.certificate["cycle"]
-    assert len(circle) > 3 and whole.flags == Flag.NOT_CONVERGED
+    assert len(circle) == len({c.tobytes() for c in circle}) == 6 and whole.flags == Flag.NOT_CONVERGED  # once round
     monkeypatch.setattr("dmodels.games.placement.response.CYCLE_BYTES", 3 * circle[0].nbytes)
     short = best_response_dynamics(none)
     assert np.array_equal(short.certificate["cycle"], circle[:3]) and short.flags == Flag.NOT_CONVERGED

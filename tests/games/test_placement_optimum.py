@@ -275,13 +275,16 @@ def test_where_no_time_is_given_the_placement_is_greedys_and_the_bound_holds():
     assert s.flags == Flag.NOT_CONVERGED and s.certificate["gap_s"] > 0 and exact.flags == 0
 
 
-def test_steps_towards_a_bound_are_sixty_unless_told_otherwise():
+def test_steps_towards_a_bound_are_sixty_and_of_a_pool_twenty_unless_told_otherwise():
     """On a line, where a few do not reach it."""
     rates = np.random.default_rng(2).zipf(1.7, (4, 10)).clip(max=60).astype(float)
     game = PlacementGame(rates, [0.1], [3.0], line(4, 0.5), 12.0)
     unsaid, said = best_bound(game), best_bound(game, iterations=60)
     assert unsaid.value == said.value > best_bound(game, iterations=2).value
     assert (unsaid.flags, unsaid.steps, said.steps) == (0, 60, 60)
+    pool = PlacementGame(np.random.default_rng(2).integers(0, 9, (4, 8)), [0.5], [2.0], line(4, 1.0), 8.0)
+    unsaid, said, more = value_of_sharing(pool), value_of_sharing(pool, 20, 100), value_of_sharing(pool, 21, 100)
+    assert unsaid.bound_s == said.bound_s < more.bound_s
 
 
 @settings(max_examples=settings.default.max_examples // 6)

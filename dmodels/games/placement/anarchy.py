@@ -148,4 +148,4 @@ def random_placement(game: PlacementGame, rng: np.random.Generator) -> np.ndarra
 def _ratio(cost: float, least: float) -> float:
     if least > 0:
         return cost / least
-    return 1.0 if cost == 0 else float("inf") if cost > 0 else float("nan")
+    return 1.0 if cost == 0 else cost * float("inf")

@@ -96,11 +96,11 @@ def dual_blocks(start, stop, a, prices, reads, found):
                     continue
                 free, pays = True, False
                 for i in range(n):
-                    if w[i, k] > 0.0 and v[i, k] > w[i, k] * cost[f, i]:
+                    if v[i, k] > w[i, k] * cost[f, i]:
                         pays = True
                         free = free and not served[i]
                 if free and pays:
                     used[b, f] = True
                     for i in range(n):
-                        if w[i, k] > 0.0 and v[i, k] > w[i, k] * cost[f, i]:
+                        if v[i, k] > w[i, k] * cost[f, i]:
                             served[i] = True

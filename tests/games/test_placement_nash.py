@@ -151,6 +151,8 @@ def test_nobody_keeps_what_it_reads_as_fast_from_another():
     game = PlacementGame([[5.0, 1.0], [1.0, 5.0]], [1.0, 2.0], [1.0, np.inf], complete(2, 1.0), 9.0)
     s = hierarchical_equilibrium(game)
     assert s.value.tier.tolist() == [[0, -1], [-1, 0]] and s.value.social_s == 2 * (5.0 + 2.0)
+    cheap = hierarchical_equilibrium(game.replace(recompute_s=np.array(1.0)))  # nor what is computed again as fast
+    assert (cheap.value.tier == -1).all() and cheap.value.social_s == 2 * (5.0 + 1.0)
 
 
 def test_coordinated_play_lowers_the_social_cost_and_ends():

@@ -111,6 +111,23 @@ def test_no_more_is_spent_than_there_is_and_never_what_was_spent_before():
     assert ensure.fewest(asked, (5, 9), cost) == free and ensure.fewest(asked, (5, 9), cost - 0.01) is None
 
 
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_what_costs_as_much_is_not_kept_out_by_rounding(in_turn):
+    """3 x 2.79 is a little over 8.37 in floating point, and 0.1 + 0.2 over 0.3, also where no fewer keep up."""
+    size = 1 + in_turn
+    for least in (1, 3):
+        alike = trial((3,) * size, (9,) * size, (2.79,) * size, in_turn, least=(least,) * size)
+        assert ensure.fewest(alike, (3,) * size, 8.37 * size) == (3,) * size
+        assert ensure.fewest(alike, (3,) * size, 8.36 * size) is None
+    ones = trial((1, 1), (9, 9), (0.1, 0.2), in_turn)
+    assert ensure.fewest(ones, (1, 1), 0.3) == (1, 1) and ensure.fewest(ones, (1, 1), 0.29) is None
+
+
+def test_what_costs_too_much_to_keep_up_is_not_played(monkeypatch):
+    monkeypatch.setattr(ensure, "Verdict", None)
+    assert ensure.fewest(trial((9, 9), (50, 50), (2.0, 3.0), in_turn=True, least=(2, 3)), (1, 1), 12.9) is None
+
+
 def test_of_a_split_decoders_are_saved_down_to_the_fewest_that_keep_up():
     """Two prefill workers more spare one decoder, which costs five times as much: 1 + 3 at 16 USD/h, 3 + 2 at 13, and
     5 + 1 at 10."""

@@ -12,10 +12,12 @@ import pytest
 from dmodels import SLO
 from dmodels.sim.requests import Served
 from dmodels.studies.plan import ensure, solve, stretches
+from dmodels.studies.plan.calibration import Confidence
+from dmodels.studies.plan.designs import Kind, Layout, Scheme
 from dmodels.studies.plan.ensure import Trial, Verdict, fewest, with_margin
 from dmodels.studies.plan.limits import Limits
 from dmodels.studies.plan.margins import Margins
-from dmodels.studies.plan.sizing import Ranked
+from dmodels.studies.plan.sizing import Priced, Ranked
 from dmodels.studies.plan.stretches import REACH, borne, for_next, growth
 
 
@@ -208,23 +210,20 @@ def test_prefill_workers_are_served_once_for_all_decoders():
 
 def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
     """By replays the cheapest of each group within the limits; a spare instance of each pool counts for GPUs and money;
-    what costs more than another of its group even where it only keeps up is not looked at."""
+    what costs more than another of its group is none."""
     kinds = {"cheap": 2.0, "dear": 3.0, "far": 9.0}
     needs = {"cheap": 7, "dear": 4, "far": 2}
-    looked = []
     trials = {name: asked(1, prices=(price,), gpus=(2,), most=(50,)) for name, price in kinds.items()}
     monkeypatch.setattr(solve, "_sized_for", lambda priced, found: trials[found.scheme])
     monkeypatch.setattr(solve, "_on_all_cores", lambda function, items: [function(one) for one in items])
 
     def by_need(trial, requests, most=math.inf):
         (name,) = (name for name, own in trials.items() if own.prices == trial.prices)
-        looked.append(name)
-        return (needs[name],) if needs[name] * kinds[name] <= most else None
+        return (needs[name],) if needs[name] * kinds[name] <= most * (1 + 1e-9) else None
 
     monkeypatch.setattr(solve, "fewest", by_need)
 
     def found(groups, spare=0, **limits):
-        looked.clear()
         given = Limits(
             **({"max_gpus": math.inf, "inventory": {}, "node_gpus": 1, "max_usd_per_hour": math.inf} | limits)
         )
@@ -234,11 +233,9 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
         return {key[0]: one.smallest for key, one in made.items()}
 
     assert found([["cheap"], ["dear"], ["far"]]) == {"cheap": (7,), "dear": (4,), "far": (2,)}
-    assert found([["dear", "cheap"]]) == {"dear": (4,)} and looked == ["dear", "cheap"]  # 12 USD/h, and 14 is more
+    assert found([["dear", "cheap"]]) == {"dear": (4,)}  # 12 USD/h, and 14 is more
     assert found([["cheap", "dear"]]) == {"cheap": (7,), "dear": (4,)}
     assert found([["dear", "cheap"], ["cheap"]]) == {"dear": (4,), "cheap": (7,)}  # the cheapest of a group of its own
-    trials["far"] = trials["far"]._replace(least=(2,))
-    assert found([["dear", "far"]]) == {"dear": (4,)} and looked == ["dear"]  # 18 USD/h to keep up
     assert found([["cheap"], ["dear"]], max_gpus=13.0) == {"dear": (4,)}
     assert found([["cheap"], ["dear"]], max_gpus=14.0) == {"cheap": (7,), "dear": (4,)}
     assert found([["dear"]], spare=1, max_gpus=9.0) == {} and found([["dear"]], spare=1, max_gpus=10.0)
@@ -255,6 +252,74 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
         is None
     )
     assert one.parts(question) == [("h100", 10, 2)] and solve._order(one) == (27.0, 1)
+
+
+def test_the_gpus_of_a_plan_by_replays_count_its_spare_instances():
+    """Pools of 2 and of 4 GPUs an instance, 5 and 6 of them by the closed forms without the spare, 3 and 4 in the
+    replay, 7 and 8 for the next stretch; each pool has one to spare."""
+    answer = SimpleNamespace(best=SimpleNamespace(gpus=50), question=SimpleNamespace(margins=Margins(spare_count=1)))
+    first = solve._Chosen(None, asked(2, guess=(5, 6), gpus=(2, 4)), (3, 4))
+    told = solve._told(answer, first, SimpleNamespace(gpus=30), ensure.Sizes((7, 8), 0, 0))
+    assert (told.formula_gpus, told.same_formula_gpus) == (50, 2 * 6 + 4 * 7)
+    assert (told.smallest_gpus, told.gpus, told.next_gpus) == (2 * 4 + 4 * 5, 30, 2 * 8 + 4 * 9)
+
+
+@pytest.mark.parametrize("slow", [1.5, 1e9])
+def test_the_ends_of_a_fleets_interval_have_its_margin_and_its_spares(slow, monkeypatch):
+    """Ten instances hold, and two are spare; there are fifteen, a quarter more. With steps 0.8 and 1.5 times as long
+    eight and fifteen hold, also where there are no more than ten now; with far longer ones no number of them does."""
+    sure = Confidence((0.8, slow), (0.7, 1.5), "made")
+    made = lambda priced, found, at: asked(1, least=(9,), most=(10,))._replace(life_s=float(at.slowdown[0]))
+
+    def by_steps(trial, requests):
+        need = 10 * trial.life_s
+        assert requests == "grown"
+        return (max(round(need), trial.least[0]),) if need <= trial.most[0] else None
+
+    fakes = {"_confidences": lambda priced, found: [sure], "_sized_for": made, "fewest": by_steps}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(solve, name, fake)
+    monkeypatch.setattr(solve, "_grown", lambda requests, question: "grown")
+    priced = SimpleNamespace(question=SimpleNamespace(margins=Margins(spare_count=2)))
+    one = solve._Chosen(None, asked(1, gpus=(2,)), (10,))
+    low, high = solve._span(priced, one, (15,), None)
+    assert low == 2 * round(10 * 15 / 12) and high == (2 * round(17 * 15 / 12) if slow < 2 else math.inf)
+
+
+def test_what_replays_are_tried_on_are_the_cheapest_of_each_kind(monkeypatch):
+    """Of one pool three layouts, of pools beside each other or in turn two schemes; and the one that costs least with
+    no more instances than keep up, and those to spare."""
+    kinds = [(Kind.ONE_POOL, (0,)), *((Kind.TWO_POOLS, (k, k + 1)) for k in (1, 3, 5)), (Kind.SPLIT, (7, 8))]
+    schemes = [Scheme(kind, f"scheme {k}", stages) for k, (kind, stages) in enumerate(kinds)]
+    rng = np.random.default_rng(4)
+    stable = rng.permutation(45).reshape(5, 9) + 1.0
+    sized = stable + rng.permutation(45).reshape(5, 9)
+    sized[int(np.argmin(stable[:, 0])), 0] = np.inf  # however many: what keeps up by fewest is late
+    question = SimpleNamespace(
+        limits=Limits(math.inf, {}, 1, math.inf),
+        node_gpus=1,
+        margins=Margins(spare_count=3),
+        gpus={"a": SimpleNamespace(price_usd_per_hour=2.0)},
+    )
+    nothing = dict.fromkeys(("admitted", "cells", "calibration", "strain"))
+    layouts, late = [Layout("a", tp=1, ep=k) for k in range(5)], SimpleNamespace(ttft_s=np.zeros((5, 9)))
+    monkeypatch.setattr(Priced, "as_sized", property(lambda self: late))
+    priced = Priced(
+        question, layouts=layouts, stages=[], schemes=schemes, instances=sized, stable_instances=stable, **nothing
+    )
+    costs = lambda instances, scheme: sorted(
+        (2.0 * sum(instances[row, stage] for row, stage in zip(rows, scheme.stages, strict=True)), rows)
+        for rows in itertools.product(range(5), repeat=len(scheme.stages))
+    )
+    told = lambda found: [(one.usd_per_hour, one.rows) for one in found]
+    assert told(solve._candidates(priced, Kind.ONE_POOL)) == costs(sized, schemes[0])[:3]
+    for kind, count in ((Kind.TWO_POOLS, 2), (Kind.SPLIT, 1)):
+        each = sorted(costs(sized, scheme)[0] for scheme in schemes if scheme.kind == kind)
+        assert told(solve._candidates(priced, kind)) == each[:count]
+    holds = np.where(np.isfinite(sized), stable + 3.0, np.inf)
+    for kind in Kind:
+        least = min(costs(holds, scheme)[0] for scheme in schemes if scheme.kind == kind)
+        assert told(solve._leanest(priced, kind)) == [least]
 
 
 def test_slos_that_no_number_of_instances_keeps_in_words(monkeypatch):

@@ -40,6 +40,14 @@ class Sizes(NamedTuple):
     enough: bool = True  # for what they are to serve; not: there are no more GPUs
 
 
+class Running(NamedTuple):
+    """A fleet that runs: what a verdict asks for."""
+
+    fleet: ServingFleet
+    slo: SLO
+    life_s: float  # of a request
+
+
 class Trial(NamedTuple):
     """A fleet that is to be sized."""
 
@@ -71,7 +79,7 @@ class Trial(NamedTuple):
 class Verdict:
     """A recording's verdicts. What a number of prefill workers makes of it is kept for the next question."""
 
-    def __init__(self, trial: Trial, requests: Recording) -> None:
+    def __init__(self, trial: Trial | Running, requests: Recording) -> None:
         ready = requests.warm(trial.life_s)
         self.trial, self.from_s = trial, ready.warm_s
         self.own = trial.fleet.own(ready.requests())
@@ -185,16 +193,17 @@ def smallest(
 
 def fewest(trial: Trial, requests: Recording, most_usd_per_hour: float = math.inf) -> tuple[int, ...] | None:
     """The cheapest numbers of instances that keep every SLO in a replay of `requests`; None: none does at this cost."""
+    most_usd_per_hour *= 1.0 + 1e-9  # what costs as much is not kept out by rounding
+    if trial.cost(trial.least) > most_usd_per_hour:
+        return None
     verdict = Verdict(trial, requests)
     if trial.fleet.in_turn:
         return _cheapest_two(trial, verdict, most_usd_per_hour)
     found = list(trial.least)
     for k, (guess, least, price) in enumerate(zip(trial.guess, trial.least, trial.prices, strict=True)):
         alone = lambda n, k=k: verdict.keeps(k, [n] * (k + 1))
-        most = most_tried(trial)[k]
         left = most_usd_per_hour - trial.cost(found) + least * price
-        if left < most * price:
-            most = math.floor(left / price + 1e-9)
+        most = int(min(most_tried(trial)[k], left / price))
         possible = partial(verdict.possible, k)
         count = smallest(alone, _start(guess, least), least, most, possible) if most >= least else None
         if count is None:
@@ -228,7 +237,7 @@ def _cheapest_two(trial: Trial, verdict: Verdict, most_usd_per_hour: float) -> t
     if first is None:
         return None
     second_most, price = ample[1], trial.prices
-    step, best, cost = max(1, first // 16), None, (1.0 + 1e-9) * most_usd_per_hour
+    step, best, cost = max(1, first // 16), None, most_usd_per_hour
     while first <= tops[0] and trial.cost((first, floor)) < cost:
         if cost < math.inf:  # only what is cheaper matters, and mostly the most of that breaks already
             second_most = min(second_most, math.ceil((cost - first * price[0]) / price[1] - 1e-9) - 1)

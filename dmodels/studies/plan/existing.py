@@ -27,7 +27,7 @@ from dmodels.sim.requests import Served
 
 from .calibration import ModelId, calibrated
 from .designs import Instances, Kind, Layout, Stage, cells, schemes
-from .ensure import Trial, Verdict
+from .ensure import Running, Verdict
 from .evaluate import sweep_instances
 from .layouts import chosen_gpus, in_precision, instances
 from .machines import SAMPLE, pool_of, recording
@@ -108,9 +108,9 @@ def existing(asked: Question, fleet: Serving) -> Existing:
     beyond = np.asarray(taken.workload.weight_frac)[np.asarray(taken.workload.total_tokens) > context].sum()
     refused = taken.refused_frac + (1.0 - taken.refused_frac) * float(beyond)
     requests = recording(asked).sampled(SAMPLE)
-    trial, rate = _trial(asked.slo, machines, kind == Kind.SPLIT), taken.rate_rps
-    growth, each = _borne(trial, requests, machines)
-    seen, lasts_s = _served(trial, requests), requests.period_s
+    running, rate = _running(asked.slo, machines, kind == Kind.SPLIT), taken.rate_rps
+    growth, each = _borne(running, requests, machines)
+    seen, lasts_s = _served(running, requests, _counts(machines)), requests.period_s
     found = tuple(_pool(*own, asked.slo, rate, lasts_s) for own in zip(machines, each, seen, strict=True))
     return Existing(fleet.name, fleet.engine, found, requests.source, rate, growth * rate, refused)
 
@@ -189,46 +189,41 @@ def _machine(asked: Question, pool: ServerPool, stage: Stage) -> _Machine:
     )
 
 
-def _trial(slo: SLO, machines: Sequence[_Machine], in_turn: bool) -> Trial:
-    return Trial(
-        ServingFleet(tuple(one.serving for one in machines), in_turn),
-        slo,
-        guess=tuple(one.pool.replicas for one in machines),
-        least=(1,) * len(machines),
-        most=tuple(one.pool.replicas for one in machines),
-        prices=tuple(one.price for one in machines),
-        gpus=tuple(one.layout.gpus for one in machines),
-        kinds=tuple(one.layout.gpu for one in machines),
-        life_s=max(one.life_s for one in machines),
-    )
+def _running(slo: SLO, machines: Sequence[_Machine], in_turn: bool) -> Running:
+    fleet = ServingFleet(tuple(one.serving for one in machines), in_turn)
+    return Running(fleet, slo, max(one.life_s for one in machines))
 
 
-def _borne(trial: Trial, requests: Recording, machines: Sequence[_Machine]) -> tuple[float, list[float]]:
+def _counts(machines: Sequence[_Machine]) -> list[int]:
+    return [one.pool.replicas for one in machines]
+
+
+def _borne(running: Running, requests: Recording, machines: Sequence[_Machine]) -> tuple[float, list[float]]:
     """Growths of the rate at which replays still keep the SLOs: of all pools together, and of each."""
-    if not trial.fleet.in_turn:
-        each = [_most(_trial(trial.slo, [one], False), requests, [one.pool.replicas]) for one in machines]
+    if not running.fleet.in_turn:
+        each = [_most(_running(running.slo, [one], False), requests, _counts([one])) for one in machines]
         return min(each), each
-    counts = [one.pool.replicas for one in machines]
+    counts = _counts(machines)
     ample = [[n if j == k else _AMPLE * n for j, n in enumerate(counts)] for k in range(len(machines))]
-    return _most(trial, requests, counts), [_most(trial, requests, more) for more in ample]
+    return _most(running, requests, counts), [_most(running, requests, more) for more in ample]
 
 
-def _most(trial: Trial, requests: Recording, instances: Sequence[int]) -> float:
+def _most(running: Running, requests: Recording, instances: Sequence[int]) -> float:
     """The largest growth of the rate that so many instances bear, to a hundredth; 0: none."""
-    last = borne(trial, requests, instances, _GROWTHS) - 1
+    last = borne(running, requests, instances, _GROWTHS) - 1
     if last < 0:
         return 0.0
     closer = np.linspace(_GROWTHS[last], _GROWTHS[min(last + 1, len(_GROWTHS) - 1)], _CLOSER)
-    return float(closer[max(borne(trial, requests, instances, closer) - 1, 0)])
+    return float(closer[max(borne(running, requests, instances, closer) - 1, 0)])
 
 
-def _served(trial: Trial, requests: Recording) -> list[Served]:
+def _served(running: Running, requests: Recording, counts: Sequence[int]) -> list[Served]:
     """What each pool makes of its requests; of a decoder's time to the first token what it adds to the one before."""
-    verdict = Verdict(trial, requests)
-    served = [verdict.counted(verdict.served(k, trial.guess)) for k in range(len(verdict.own))]
-    if not trial.fleet.in_turn:
+    verdict = Verdict(running, requests)
+    served = [verdict.counted(verdict.served(k, counts)) for k in range(len(verdict.own))]
+    if not running.fleet.in_turn:
         return served
-    first = verdict.counted(verdict.first(trial.guess[0]))
+    first = verdict.counted(verdict.first(counts[0]))
     return [first, served[0]._replace(arrival_s=first.end_s)]
 
 

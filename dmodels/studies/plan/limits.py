@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import combinations
@@ -16,6 +17,8 @@ from dmodels.core.records import Real
 
 #: Instances of one layout: (GPU type, instances, GPUs of each).
 Part = tuple[str, int, int]
+#: Room for rounding, as a factor on costs: in floating point 3 x 2.79 is a little over 8.37.
+_ROUNDED = 1.0 + 1e-12
 
 
 class Limits(NamedTuple):
@@ -35,8 +38,13 @@ class Limits(NamedTuple):
 
     @property
     def budget_usd_per_hour(self) -> float:
-        """The most that may be spent, with room for rounding: in floating point 3 x 2.79 is a little over 8.37."""
-        return self.max_usd_per_hour * (1.0 + 1e-12)
+        """The most that may be spent, with room for rounding."""
+        return self.max_usd_per_hour * _ROUNDED
+
+    def missing_cents(self, usd_per_hour: float) -> int:
+        """Cents an hour that have to be added for a fleet of that price."""
+        enough = usd_per_hour <= self.budget_usd_per_hour
+        return 0 if enough else math.ceil(100.0 * (usd_per_hour / _ROUNDED - self.max_usd_per_hour))
 
     def of(self, gpu: str) -> float:
         """GPUs of a type that one fleet may take."""

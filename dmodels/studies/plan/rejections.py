@@ -165,7 +165,7 @@ def beyond_limits(asked: Question, layout: Layout | str, parts: Sequence[Part]) 
     cost = sum(count * float(asked.gpus[gpu].price_usd_per_hour) for gpu, count in bought.items())
     most = limits.max_usd_per_hour
     fixes = [counted(math.ceil(need - have), f"more {name}") for _, name, have, need in short]
-    cents = math.ceil(100.0 * (cost - most) - 1e-9) if cost > most else 0
+    cents = limits.missing_cents(cost)
     fixes += [f"${cents / 100.0:,.2f}/h more"] if cents else []
     fix = " and ".join(fixes)
     if short:

@@ -297,7 +297,7 @@ def _by_replay(priced: Priced, groups: Sequence[Sequence[Ranked]], requests: Rec
     even where they only just keep up.
     """
     limits, spare = priced.question.limits, priced.question.margins.spare_count
-    best = [limits.budget_usd_per_hour] * len(groups)
+    best = [limits.max_usd_per_hour] * len(groups)
     made: dict[Any, _Chosen] = {}
     ranks = itertools.zip_longest(*groups)  # the first of every group first: what they cost bounds the others
     jobs = {found[:2]: found for rank in ranks for found in rank if found is not None}
@@ -305,8 +305,7 @@ def _by_replay(priced: Priced, groups: Sequence[Sequence[Ranked]], requests: Rec
 
     def size(found: Ranked) -> None:
         own, trial = places[found[:2]], _sized_for(priced, found)
-        most = max(best[k] for k in own)
-        counts = None if trial.cost(trial.least) > most else fewest(trial, requests, most)
+        counts = fewest(trial, requests, max(best[k] for k in own))
         if counts is not None and _can_be_bought(limits, trial, [n + spare for n in counts]):
             made[found[:2]] = _Chosen(found, trial, counts)
             for k in own:

@@ -25,7 +25,7 @@ from scipy.stats import t as student
 from dmodels.core.records import Floats
 from dmodels.sim.recordings import Recording
 
-from .ensure import Sizes, Trial, Verdict, fewest
+from .ensure import Running, Sizes, Trial, Verdict, fewest
 
 #: Parts of a recording whose differences tell of other stretches.
 QUARTERS = 4
@@ -42,7 +42,7 @@ LEAST, MOST = 2.25, 8.0
 _FACTORS = np.geomspace(1.0 / MOST, MOST, 85)
 
 
-def borne(trial: Trial, requests: Recording, instances: Sequence[int], factors: Floats) -> int:
+def borne(trial: Trial | Running, requests: Recording, instances: Sequence[int], factors: Floats) -> int:
     """How many of these `factors` of the rate, from the least, a fleet bears."""
     breaks = lambda k: not Verdict(trial, requests.faster(float(factors[k]))).holds(instances)
     return bisect_left(range(len(factors)), True, key=breaks)

@@ -72,6 +72,25 @@ def test_figures_of_a_fleet_are_those_of_its_pools():
     assert (whole.gpus, whole.bought_gpus, whole.usd_per_hour) == (28, 32, 80.0)
 
 
+def test_rows_of_a_plan_are_its_fleets_pool_by_pool():
+    """Each fleet once, however often it is the best of something; what was replayed is told as it was."""
+    one = fleet(pool(instances=7, binding="TPOT", load_frac=0.25))
+    short = pool("short", layout=Layout("l40s", tp=2), instances=5, price_usd_per_hour=0.5, binding="memory")
+    kept = Promise(**PROMISE | {"pool": "long", "measured_s": 0.75})
+    seen = Replayed("a fleet", (5, 3), (2, 4), "a trace", "p", 9, 60.0, 6.0, 0.99, (kept,), False)
+    two = fleet(short, pool("long"), kind=Kind.TWO_POOLS, replayed=seen)
+    rows = search.Plan.records(SimpleNamespace(best=one, cheapest=two, by_gpu=(replace(one),), kinds=(one, two)))
+    names = ("kind", "fleet", "fleet_gpus", "fleet_usd_per_hour", "recommended", "pool", "gpu", "layout", "instances")
+    names += ("gpus", "usd_per_hour", "ttft_s", "tpot_s", "load_frac", "binding")
+    h100, l40s = ("h100_sxm", "tp4pp1dp1ep1"), ("l40s", "tp2pp1dp1ep1")
+    assert [tuple(row[name] for name in names) for row in rows] == [
+        ("one pool", "a fleet", 28, 70.0, True, "all", *h100, 7, 28, 70.0, 0.5, 0.03, 0.25, "TPOT"),
+        ("two pools", "a fleet", 22, 35.0, False, "short", *l40s, 5, 10, 5.0, 0.5, 0.03, 0.5, "memory"),
+        ("two pools", "a fleet", 22, 35.0, False, "long", *h100, 3, 12, 30.0, 0.75, 0.03, 0.5, "TTFT"),
+    ]
+    assert all(set(row) == set(names) for row in rows)
+
+
 @pytest.mark.parametrize(
     "top, longest, context, length",
     [

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from dmodels.sim.network import netkv_cluster
+from dmodels.studies.transfer import policies
 from dmodels.studies.transfer.policies import stale_telemetry, transfer_share
 
 TOKEN_BYTES, GBIT = 327680.0, 1e9 / 8
@@ -32,6 +35,36 @@ def test_shares_of_a_first_token_by_sending_layer_after_layer():
             sent = max(sent, compute * layer / 40) + send / 40
         assert row.pipelined_ttft_s == pytest.approx(sent + late + step)
         assert row.pipelined_share_frac == pytest.approx((sent + late - compute) / row.pipelined_ttft_s)
+
+
+def test_what_nobody_says_of_a_transfer():
+    """Nothing else on the links, nothing cached, a batch of 8, 80 layers; telemetry of 30 % congestion that wanders by
+    5 % in a minute."""
+    cluster, prefill = netkv_cluster(), lambda tokens: 68e-6 * np.asarray(tokens)
+    idle = {"congestion": 0.0, "in_flight": 0.0, "hit_frac": 0.0, "batch": 8.0, "layers": 80.0}
+    assert transfer_share(cluster, [8192.0], prefill) == transfer_share(cluster, [8192.0], prefill, **idle)
+    stale = {"congestion": 0.3, "std": 0.05, "correlation_time_s": 60.0, "far_hit_frac": (0.0, 0.3, 0.6)}
+    stale |= {"near_hit_frac": 0.0, "fixed_s": 0.0}
+    assert stale_telemetry(cluster, 1e9) == stale_telemetry(cluster, 1e9, **stale)
+
+
+def test_policies_meet_the_same_twenty_windows_of_fifteen_seconds(monkeypatch):
+    """After five to warm up; who is late comes more than five seconds after asking."""
+    asked = []
+    monkeypatch.setattr(policies, "simulate_many", lambda runs: [asked.append(one) or one["seed"] for one in runs])
+    monkeypatch.setattr(policies, "summary", lambda run, *times: SimpleNamespace(run=run, times=times))
+    rows = policies.by_window("a cluster", lambda k: f"window {k}", ["one", "other"], refresh_s=2.0)
+    assert [row["run"].tolist() for row in rows] == [list(range(20))] * 2
+    assert all((row["times"] == [5.0, 20.0, 5.0]).all() for row in rows)
+    given = [(one["policy"], one["arrivals"], one["cluster"], one["refresh_s"]) for one in asked]
+    assert given == [(name, f"window {k}", "a cluster", 2.0) for name in ("one", "other") for k in range(20)]
+
+
+def test_a_site_is_the_papers_cluster_where_nothing_is_said():
+    ours, papers = policies.Site().cluster(), netkv_cluster()
+    for name in ("prefill", "decode", "kv_bytes_per_token", "kv_memory_bytes", "shards", "curve"):
+        assert np.array_equal(getattr(ours, name), getattr(papers, name)), name
+    assert ours.fabric.instances == papers.fabric.instances
 
 
 def largest(holds):

@@ -151,10 +151,10 @@ def hosted_server(
     machine: Hosted,
     efficiency: Efficiency,
     *,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
     release: str = "",
     utilization: float | None = None,
-    max_num_seqs: int = 256,
-    max_num_batched_tokens: int = 8192,
     instances: int = 1,
     options: Mapping[str, Any] | None = None,
 ) -> SimulatedServer:

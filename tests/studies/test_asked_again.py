@@ -230,6 +230,10 @@ def test_a_pooled_game_in_seconds_per_read(monkeypatch):
     assert (played.recompute == 5.0).all() and played.distance.tolist() == [[0.0, 0.5], [0.5, 0.0]]
     assert (played.access == [[0.1, 0.2]] * 2).all()
     assert game.pooled(chats(1)[1], state, 2, 0.5, {}) == []
+    asked.clear()
+    state.blocks = np.array([90.0, 290.0])
+    (large,) = game.pooled(trace, state, 2, 0.5, {"in turn": routes(trace, 2)["requests in turn"]})
+    assert large.risk == "15 of tier"  # a tenth of the largest tier of a worker, and what is left of a block
 
 
 def told_of(**more):

@@ -262,6 +262,8 @@ def test_a_sweeps_best_points_and_front():
     assert order(fast.best) == [5.0, 0.0, 2.0] and order(fast.pareto) == [5.0]
     first = made_sweep("ttft_s")
     assert order(first.best) == [5.0, 0.0, 2.0] and sorted(order(first.pareto)) == [0.0, 2.0, 5.0]
+    assert order(DesignSweep(cheap.points, cheap.output, 2, None).best) == [3.0, 4.0]
+    assert order(DesignSweep(cheap.points, cheap.output, 1, None).best) == [3.0]
     assert (cheap.points_count, cheap.feasible_count) == (6, 5)
     assert cheap.fell == {"overload": 1, "extrapolated": 1} and len(cheap.to_dataframe()) == 6
 

@@ -155,6 +155,15 @@ def test_readings_grow_stale_with_prompts_and_with_counts():
     assert module._stale(answer, late, 0.2, 16.0).herd_s == 0.0
 
 
+def test_each_pools_readings_are_those_of_its_own_at_the_plans_rate(toys):
+    pools = [pool("a", 0.6, 3, None, 0.7), pool("b", 0.8, 2, None, 0.3, idle=0.1)]
+    answer = asked_of(pools)
+    found = module.risks(answer)
+    for own, load, told in zip(pools, found.loads, found.stale, strict=True):
+        now = own.point(1.0)
+        assert told == module._stale(answer, load, now["prefill_busy_frac"], now["decode_count"])
+
+
 def test_a_knee_is_where_power_is_greatest():
     loads = np.linspace(0.1, 0.9, 9)
     times = np.array([1.0, 1.0, 1.0, 1.2, 2.0, 3.0, math.inf, 0.1, 9.0])

@@ -339,6 +339,13 @@ def test_slos_that_no_number_of_instances_keeps_in_words(monkeypatch):
     assert (fell.have, fell.need) == ("3,000 ms", "at most 1,000 ms")
 
 
+def test_how_much_the_rate_may_grow_in_the_replay():
+    """To a fiftieth, and as much as the fleet is sized for: ten instances bear 1.05 times the rate."""
+    ten = SimpleNamespace(pools=[SimpleNamespace(instances=10)])
+    for bears, sized_for, room in ((1.05, 0.0, 0.04), (1.05, 0.045, 0.045), (0.5, 0.0, 0.0), (9.0, 0.0, 1.22)):
+        assert solve._headroom(asked(1), ten, Quarters([bears]), sized_for) == pytest.approx(room)
+
+
 def test_what_one_instance_less_breaks_in_words():
     trial = asked(2, least=(1, 4))
     said = lambda k, counts: solve._binding(trial, k, counts, needing(3, 5))

@@ -157,7 +157,7 @@ def ensured(answer: Plan, asked: Question) -> Plan | None:
         cheapest=best[0][1],
         kinds=with_best_first(chosen, (d for _, d in best if kinds[d.kind] is d)),
         by_gpu=tuple(d for _, d in best if on_one.get(d.pools[0].layout.gpu) is d),
-        headroom_frac=max(_headroom(plain, chosen, requests), asked.margins.headroom_frac),
+        headroom_frac=_headroom(plain, chosen, requests, asked.margins.headroom_frac),
         survives_loss=_survives(plain, chosen, requests),
         sure_frac=_sure(plain, chosen, requests),
         ensured=_told(answer, first, chosen, for_stretch(first, Stretch.NEXT)),
@@ -404,10 +404,11 @@ def _binding(trial: Trial, k: int, counts: tuple[int, ...], requests: Recording)
     return " and ".join(Verdict(trial, requests).breaks(k, less))
 
 
-def _headroom(trial: Trial, chosen: Deployment, requests: Recording) -> float:
-    """Growth of the rate, all times shorter by it, at which the replay still keeps the SLOs."""
+def _headroom(trial: Trial, chosen: Deployment, requests: Recording, sized_for_frac: float) -> float:
+    """Growth of the rate, all times shorter by it, at which the replay still keeps the SLOs; what the fleet is sized
+    for may lie between two steps of it."""
     counts = [pool.instances for pool in chosen.pools]
-    return float(GROWTH[max(borne(trial, requests, counts, GROWTH), 1) - 1] - 1.0)
+    return max(float(GROWTH[max(borne(trial, requests, counts, GROWTH), 1) - 1] - 1.0), sized_for_frac)
 
 
 def _survives(trial: Trial, chosen: Deployment, requests: Recording) -> bool:

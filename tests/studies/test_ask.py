@@ -11,7 +11,8 @@ import pytest
 import dmodels
 from dmodels import SLO, Workload
 from dmodels.core.errors import InputError
-from dmodels.studies.plan import Margins, plan, question
+from dmodels.models.instance import Engine
+from dmodels.studies.plan import Margins, Stretch, plan, question
 
 FEW = {"tp": (1, 2), "split": False, "thresholds_tokens": ()}
 FORMULA = {"ensure": False} | FEW
@@ -59,6 +60,23 @@ def test_a_file_is_a_trace(tmp_path):
     found = dmodels.plan("llama-3.1-8b", "h100", file, ensure=False, **FEW)
     assert found.question.trace is not None and found.question.workload_name == "ours.csv"
     assert found.question.rate_rps == pytest.approx(40 / 39, rel=0.1)
+
+
+def test_what_is_not_said_is_the_default(monkeypatch):
+    """Each of them written out asks the same, of `dmodels.plan` and of a question."""
+    monkeypatch.setattr("dmodels.studies.plan.solve.plan", lambda asked, ensure: (asked, ensure))
+    said = {"model": "llama-3.1-70b", "gpus": ["h100_sxm", "h200_sxm"], "workload": "azure-conv"}
+    said |= {"ttft": 2.0, "tpot": 0.08, "e2e": math.inf, "percentile": 0.99, "ensure": None}
+    said |= {"headroom": 0.0, "spare": 0, "confidence": 0.5}
+    rest = {"tp": (1, 2, 4, 8), "pp": (1,), "wide_ep": (16, 32), "weights": "as published", "kv": "as published"}
+    rest |= {"thresholds_tokens": None, "split": True, "engine": Engine(256.0, 8192.0), "backend": "vllm"}
+    rest |= {"max_gpus": math.inf, "node_gpus": 1, "max_usd_per_hour": math.inf, "size_for": Stretch.TRACE}
+    rest |= {"measured": None, "tuned": False, "checkpoint": ""}
+    (asked, ensure), (spelled, told) = dmodels.plan(), dmodels.plan(**said, **rest)
+    assert (str(asked), ensure) == (str(spelled), told)
+    assert asked.margins == Margins(0.0, 0, 0.5) and asked.inventory == {} and asked.workload_name == "azure-conv"
+    plain = question("llama-3.1-8b", "h100", Workload.fixed(1000.0, 200.0, 5.0), SLO(1.0, 0.05))
+    assert plain.workload_name == "workload" and plain.margins == Margins() and plain.trace is None
 
 
 def test_traffic_has_the_name_that_it_came_with(monkeypatch):

@@ -94,7 +94,7 @@ def by_trying(priced, scheme, ttft):
 def test_the_cheapest_layouts_of_each_scheme_by_trying_all(node):
     """Of equal cost the quicker; fewer pools first among equals; within GPUs, types, nodes and money, of which
     what a fleet costs is enough to rounding."""
-    rng, seen = np.random.default_rng(node), 0
+    rng, seen, alike = np.random.default_rng(node), 0, 0
     for _ in range(60):
         inventory = {"a": float(rng.integers(4, 40))} if rng.random() < 0.5 else {}
         most = float(rng.choice([math.inf, 24.0, 40.0]))
@@ -113,11 +113,15 @@ def test_the_cheapest_layouts_of_each_scheme_by_trying_all(node):
                 poor = with_limits(priced, limits._replace(max_usd_per_hour=money))
                 left = {x.scheme: x.usd_per_hour for x in cheapest(poor, poor.costs_usd_per_hour, ttft)}
                 assert left.get(one.scheme) == (one.usd_per_hour if enough else None)
-        order = [(one.usd_per_hour, len(one.rows)) for one in told]
+        order = []
+        for one in told:
+            times = [ttft[row, stage] for row, stage in zip(one.rows, one.scheme.stages, strict=True)]
+            order.append((one.usd_per_hour, len(one.rows), (sum if one.scheme.in_turn else max)(times)))
         assert order == sorted(order)
+        alike += len({one[:2] for one in order}) < len(order)
         assert least_usd_per_hour(priced) == (order[0][0] if order else math.inf)
         seen += len(told)
-    assert 60 < seen < 180
+    assert 60 < seen < 180 and alike > 1
 
 
 def test_every_request_is_of_the_class_that_has_it():
@@ -312,6 +316,8 @@ def test_twenty_thousand_requests_are_drawn_where_nobody_says_how_many():
     assert told.pools[0]["e2e_mean_s"].value == pytest.approx(0.5)
     whole = play([PoolOf("all", Instant())], work, stationary=False, count=50)
     assert whole.cut_count == 0 and whole.pools[0]["requests_count"].value == 50
+    ((_, done),) = whole.served
+    assert done.arrival_s[0] > 0 and whole.rate_rps == pytest.approx(1.0 / np.diff(done.arrival_s).mean(), rel=1e-9)
 
 
 def test_each_threshold_costs_what_it_would_alone():

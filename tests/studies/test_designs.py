@@ -17,7 +17,7 @@ from dmodels.models.memory import kv_bytes_per_token, kv_reserved_bytes, residen
 from dmodels.studies.plan import designs
 from dmodels.studies.plan.designs import Instances, Kind, Layout, Role, Stage, cells, schemes
 from dmodels.studies.plan.sizing import compressed, thresholds
-from dmodels.studies.servers import PoolOf, SplitServers, play, server
+from dmodels.studies.servers import PoolOf, SplitServers, play, playing, server
 
 MIX = Workload(
     [100.0, 400.0, 900.0, 3000.0],
@@ -147,6 +147,21 @@ def test_layouts_are_named_by_what_is_split():
 @pytest.fixture(scope="module")
 def small_server():
     return server("llama-3.1-8b", "h100_sxm", Parallel(), max_num_seqs=8, max_num_batched_tokens=512)
+
+
+def test_a_server_is_started_as_vllm_where_nothing_is_said(monkeypatch):
+    """With 256 sequences and 8,192 tokens a step; anything else is handed on."""
+    given = lambda name, machine, efficiency, **limits: (name, machine.engine, limits)
+    monkeypatch.setattr(playing, "hosted_server", given)
+    monkeypatch.setattr(playing, "efficiencies_of", lambda hosted, *_, effects: hosted)
+    limits = {"max_num_seqs": 256, "max_num_batched_tokens": 8192, "instances": 1}
+    limits |= {"release": "", "utilization": None, "options": None}
+    named = "llama-3.1-8b on h100_sxm (tp2pp1dp4ep8, {})".format
+    wide = Parallel(tp=2, dp=4, ep=8)
+    assert server("llama-3.1-8b", "h100_sxm", wide) == (named("vllm"), "vllm", limits)
+    other = {"max_num_seqs": 7, "max_num_batched_tokens": 99, "instances": 3, "release": "1.2", "utilization": 0.8}
+    other |= {"options": {"block_tokens": 8}}
+    assert server("llama-3.1-8b", "h100_sxm", wide, backend="sglang", **other) == (named("sglang"), "sglang", other)
 
 
 def test_what_is_played_is_every_request_in_its_own_pool(small_server):

@@ -32,6 +32,10 @@ def test_what_a_plan_writes_keeps_the_slos_when_it_is_read(answer, kind):
     assert replace(now, serves_rps=now.rate_rps).keeps_slo
     assert not replace(now, serves_rps=0.999 * now.rate_rps).keeps_slo
     assert now.usd_per_hour == pytest.approx(deployed.usd_per_hour)
+    if kind == Kind.ONE_POOL:  # Little's law: 40 answers a second of 230 tokens in the mean, the first of them apart
+        (pool,) = now.pools
+        assert pool.decode_count * pool.instances == pytest.approx(40.0 * 229.0 * pool.tpot_mean_s, rel=0.05)
+        assert pool.ttft_mean_s < pool.ttft_s and pool.tpot_mean_s < pool.tpot_s
     twice = replace(fleet, pools=tuple(replace(p, replicas=2 * p.replicas) for p in fleet.pools))
     assert existing(answer.question, twice).serves_rps >= 2 * now.serves_rps * 0.99  # larger pools share their loads
 

@@ -10,8 +10,14 @@ from dmodels.models.instance import Engine
 from dmodels.sim.deployments import ServingFleet
 from dmodels.sim.recordings import Recording
 from dmodels.studies.plan import price, question
-from dmodels.studies.plan.machines import serving_pool
+from dmodels.studies.plan.machines import recording, serving_pool
 from dmodels.studies.plan.search import by_formula
+
+
+def test_twenty_thousand_requests_are_replayed_where_there_is_no_trace():
+    asked = question("llama-3.1-8b", ["h100_sxm"], Workload([50.0, 90.0], [9.0, 3.0], [0.5, 0.5], rate_rps=4.0), SLO())
+    plain, said = recording(asked), recording(asked, seed=0, count=20_000)
+    assert plain.size == 20_000 and plain.time_s.tolist() == said.time_s.tolist()
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,14 @@ def tiers(hbm=4.0, dram=10.0, ssd=20.0, **last):
 _PREFILL = jax.jit(jax.vmap(lambda n, c: remaining_prefill_s(LLAMA, H100, TP4, n, c)))
 
 
+def test_what_is_not_said_of_a_placement():
+    """One worker, whose uses decay in a minute; no bound to meet."""
+    few = conversations(count=4)
+    plain = place(few, LLAMA, H100, TP4, tiers())
+    said = {"target_hit_frac": None, "target_first_token_s": np.inf, "workers": 1, "link_bytes_per_s": None}
+    assert plain.to_dict() == place(few, LLAMA, H100, TP4, tiers(), decay_s=60.0, **said).to_dict()
+
+
 def computed_s(hits):
     """Seconds that each request (requests,) computes where so many of its blocks are found."""
     cached = np.minimum(hits * 512.0, TRACE.input_tokens - 1)

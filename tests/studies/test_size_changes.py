@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from dmodels import Parallel, catalog
+from dmodels import Parallel, Workload, catalog
 from dmodels.core.records import float64
 from dmodels.models.instance import Engine
 from dmodels.models.memory import kv_reserved_bytes
@@ -97,6 +97,17 @@ def test_an_eight_bit_cache_is_not_made_narrower_again():
         "weights in FP8",
         "weights in FP4",
     ]
+
+
+def test_llama_70b_on_eight_h100s_by_default():
+    """154 sequences of 8,192 tokens and 320 MiB a GPU, as vLLM is started unless told otherwise."""
+    llama, gpu = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm")
+    mix = Workload([1000.0, 9000.0], [200.0, 900.0], [0.9, 0.1])
+    plain = study.size(llama, gpu, Parallel(tp=8.0), 8192.0, mix)
+    said = {"block_tokens": 16, "batched_tokens": 8192, "probability": 0.99, "backend": "vllm", "release": ""}
+    same = study.size(llama, gpu, Parallel(tp=8.0), 8192.0, mix, utilization=None, max_sequences=None, **said)
+    assert plain.to_dict() == same.to_dict() and int(plain.slots.slots_count) == 154
+    assert float(plain.slots.sequence_bytes) == 320 * 2**20
 
 
 @float64

@@ -192,6 +192,12 @@ def test_what_is_missing_of_a_fleet_that_cannot_be_bought():
     assert say([("l4", 1, 2)], inventory={"l4": 1.5}).fix == "1 more l4 GPU"
 
 
+def test_cents_are_missing_beyond_what_rounding_makes():
+    """Of 3 x 2.79, which is a little over 8.37 in floating point."""
+    missing = lambda dollars: Limits(math.inf, {}, 1, dollars).missing_cents(3 * 2.79)
+    assert 3 * 2.79 > 8.37 and [missing(x) for x in (math.inf, 8.37, 8.365, 8.36, 8.0)] == [0, 0, 1, 1, 37]
+
+
 def priced_at(idle, slo, cells=None):
     layouts = [Layout("h100_sxm", tp=tp) for tp in (1, 2, 4)] + [
         Layout("h100_sxm", tp=8, kv="fp8"),

@@ -55,7 +55,7 @@ _PREFILL = jax.jit(jax.vmap(lambda n, c: remaining_prefill_s(LLAMA, H100, TP4, n
 
 def test_what_is_not_said_of_a_placement():
     """One worker, whose uses decay in a minute; no bound to meet."""
-    few = conversations(count=4)
+    few = conversations(count=12)
     plain = place(few, LLAMA, H100, TP4, tiers())
     said = {"target_hit_frac": None, "target_first_token_s": np.inf, "workers": 1, "link_bytes_per_s": None}
     assert plain.to_dict() == place(few, LLAMA, H100, TP4, tiers(), decay_s=60.0, **said).to_dict()

@@ -58,9 +58,8 @@ def rejections(priced: Priced) -> list[Rejection]:
     idle = sweep_instances(cells, np.ones((len(out), 1)), _IDLE_RPS, priced.question.engine)
     idle = [Operating(*(leaf[i, 0] for leaf in idle)) for i in range(len(out))]
     found = [_beyond_context(priced, row) or _why(priced, row, at) for row, at in zip(out, idle, strict=True)]
-    # more memory leads to another layout of this list, so where all fell it is the smallest fix of none but the last
-    hopeless = all(r.binding.startswith("memory") for r in found)
-    found = sorted(found, key=lambda r: (r.binding.startswith("memory") and not hopeless, r.excess))
+    # more memory leads to another layout of this list, so it is the smallest fix only where all of them lack it
+    found = sorted(found, key=lambda r: (r.binding.startswith("memory"), r.excess))
     return [*_too_few_gpus(priced), *found]
 
 

@@ -53,6 +53,8 @@ def minimize(
 
     `starts` points: the middle of the box, and points drawn from it with `key`. Numbers in `parameters` are data: other
     numbers do not recompile. Only a global minimum of a convex problem is certain; `certificate` proves a local one.
+    A constraint is kept that is missed by 1000 `tolerance` at most; more than 100 of its roots in any number of the
+    certificate is NOT_CONVERGED.
 
     `value`: x (n,), objective, multipliers (m,) (shadow prices: the objective falls by so much per unit by which a
     constraint is loosened), spread (starts,) objectives that the starts reached. `certificate`, in units of x scaled to

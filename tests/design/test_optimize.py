@@ -139,11 +139,18 @@ def test_a_best_point_among_equals_has_no_derivative_though_its_value_has():
 
 
 def test_a_constraint_is_kept_or_the_answer_says_so_and_every_round_counts():
-    """Above 1.01 in a box up to 1: missed by a hundredth, which is not kept; with room, by 20 rounds of multipliers."""
-    above = lambda least: lambda x, p: jnp.stack([least - x[0]])
-    missed = minimize(lambda x, p: x[0], [0.0], [1.0], constraints=above(1.01), starts=2)
+    """Above 1.01 in a box up to 1: missed by a hundredth, which is not kept; with room, by 20 rounds of multipliers.
+
+    Kept is what is missed by no more than a thousand tolerances, of 1e-7 unless told otherwise.
+    """
+    height, above = lambda x, p: x[0], lambda x, p: jnp.stack([p - x[0]])
+    least = lambda p, **asked: minimize(height, [0.0], [1.0], p, above, starts=2, **asked)
+    missed = least(1.01)
     assert missed.flags & Flag.INFEASIBLE and missed.certificate["violation"] == pytest.approx(0.01)
-    kept = minimize(lambda x, p: x[0], [0.0], [1.0], constraints=above(0.4), starts=2)
+    for by, asked in ((1e-4, {}), (2e-3, {"tolerance": 2e-6})):
+        for share, flag in ((0.9995, 0), (1.0005, Flag.INFEASIBLE)):
+            assert least(1.0 + share * by, **asked).flags & Flag.INFEASIBLE == flag
+    kept = least(0.4)
     assert kept.flags == 0 and float(kept.value["x"][0]) == pytest.approx(0.4, abs=1e-5) and int(kept.steps) >= 20
 
 

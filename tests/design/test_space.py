@@ -274,6 +274,7 @@ def test_a_block_is_finished_when_all_its_numbers_are_on_disk(tmp_path, monkeypa
 
     def flush(self):
         finished = int(np.load(tmp_path / "sweep.nc.parts" / "done.npy").sum())
+        assert Path(self.filename).stat().st_size == self.offset + self.nbytes  # and no byte is reserved in vain
         found.append((finished, Path(self.filename).stem))
 
     monkeypatch.setattr(np.memmap, "flush", flush)

@@ -6,6 +6,7 @@ import io
 import math
 import re
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -22,13 +23,13 @@ from dmodels.core.errors import InputError
 from dmodels.core.flags import MEANINGS, Flag
 from dmodels.design import space, store
 from dmodels.design.axes import Choice
-from dmodels.design.files import tables
+from dmodels.design.files import tables, writer
 from dmodels.design.formula import check_names, kept, named, nested
 from dmodels.design.optimize import minimize
 from dmodels.design.pareto import pareto_mask
 from dmodels.design.program import _block_shape
 from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto, take
-from dmodels.design.sensitivity import elasticities
+from dmodels.design.sensitivity import elasticities, one_at_a_time
 from tests.design.test_strangers import formulas
 
 
@@ -43,7 +44,11 @@ def priced(machine, rate_rps, tp=1.0, *, exact=True):
         (["machine", "machine.price_usd_per_hour"], ["rate_rps", "exact", "tp"], None),
         (["rate_rps"], [], r"priced lacks \['machine'\]; accepted are axes or values for machine, rate_rps, tp, exact"),
         (["rate_rps"], ["rate_rps", "machine"], "argument 'rate_rps' is given twice"),
-        (["machine", "rate"], ["rate_rps"], r"priced has no argument \['rate'\].*rate_rps"),
+        (
+            ["machine", "rate"],
+            ["rate_rps"],
+            r"priced has no argument \['rate'\]; argument 'rate' is unknown; the nearest are rate_rps$",
+        ),
         (["rate_rps", "machine", "gpu.price"], [], r"no argument \['gpu.price'\]"),
         (["rate_rps", "tp.price"], ["machine"], "axis 'tp.price': 'tp' is not given; accepted is a record for it"),
     ],
@@ -67,7 +72,7 @@ def test_results_by_name():
     assert named({"a": [1.0, 2.0]}, "f") == {"a_0": 1.0, "a_1": 2.0}
     found = {"x": 1, "y": 2, "flags": 0}
     assert kept(found, None) is found and kept(found, ("y", "flags", "y")) == {"y": 2, "flags": 0}
-    with pytest.raises(InputError, match="y"):
+    with pytest.raises(InputError, match=r"^output 'z' is unknown; known are flags, x, y$"):
         kept(found, ("z",))
 
 
@@ -100,6 +105,7 @@ def test_axes_of_records_names_and_numbers():
         (Choice((*range(2000), 7), np.ones(2001)), "x", "axis 'x' holds 7 twice"),
         (Choice(("a", "b"), np.ones(3)), "x", r"2 names for leaves of shape \(3,\); accepted is a leading axis of 2"),
         (Choice((), []), "x", "axis 'x' is empty; accepted is at least one alternative"),
+        (zipped({"a": [1], "b": [1, 2]}), "x", "axis 'x': columns of lengths {'a': 1, 'b': 2}; accepted are equal"),
         (choice({"a": ["text"], "b": ["more"]}), "x", "axis 'x' holds list; accepted are records and numbers"),
         (choice({"a": [1.0], "b": (1.0,)}), "x", "axis 'x' mixes list, tuple; accepted are records of one kind"),
         (choice({"a": np.ones(2), "b": np.ones(3)}), "x", "leaves of shapes .*accepted are shapes that broadcast"),
@@ -116,6 +122,14 @@ def test_axes_say_what_they_refuse(axis, name, why):
 def test_other_mistakes_and_their_words():
     with pytest.raises(InputError, match="choice of list: accepted is a mapping"):
         choice([1, 2])
+    with pytest.raises(InputError, match=r"row 1 of a table has \['b'\]; accepted: \['a', 'c'\], as in row 0"):
+        zipped([{"a": 1, "c": 2}, {"b": 1}])
+    with pytest.raises(InputError, match=r"out = 'x.xlsx': suffix '.xlsx'; accepted are .nc, .zarr, .parquet"):
+        writer(Path("x.xlsx"))
+    with pytest.raises(InputError, match=r"argument 'z' is no number; accepted: x, y$"):
+        elasticities(lambda x, y: x * y, arguments=["z"], x=1.0, y=2.0)
+    with pytest.raises(InputError, match=r"span of 'z': accepted are numbers that are given: x, y$"):
+        one_at_a_time(lambda x, y: x * y, {"z": (1.0, 2.0)}, x=1.0, y=2.0)
     with pytest.raises(InputError, match="block_points = 0"):
         sweep(lambda x: x, x=grid(1.0), block_points=0)
     with pytest.raises(InputError, match="several numbers; accepted is one per output"):
@@ -127,6 +141,12 @@ def test_other_mistakes_and_their_words():
     flags = xr.Dataset({"flags": (("a", "b"), np.zeros((2, 9), np.int32))}, {"a": [1, 2]})
     with pytest.raises(InputError, match="axis 'a' has no 3; accepted: 1, 2"):
         nearest_feasible(flags, a=3, b=0)
+    with pytest.raises(InputError, match=r"axis 'b' has no 9; accepted: 0, 1, 2, 3, 4, 5, 6, 7$"):
+        nearest_feasible(flags, a=1, b=9)
+    with pytest.raises(InputError, match=r"^axis 'c' is unknown; known are a, b$"):
+        nearest_feasible(flags, a=1, c=0)
+    with pytest.raises(InputError, match=r"^output 'x' is unknown; known are flags$"):
+        pareto(flags, minimize="x")
     with pytest.raises(InputError, match="no label for b; accepted is one for each axis"):
         nearest_feasible(flags, a=1)
     assert nearest_feasible(flags, a=2, b=8).attrs["changed"] == []
@@ -171,6 +191,7 @@ def test_a_bar_goes_on_from_what_is_done_where_somebody_looks(monkeypatch):
     class Bar(rich.progress.Progress):
         def __init__(self, *columns, **options):
             super().__init__(*columns, **options)
+            assert self.console.stderr and self.live.transient  # nothing of it is left, and none where results go
             made.append(self)
 
     monkeypatch.setattr(rich.progress, "Progress", Bar)

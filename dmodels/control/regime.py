@@ -85,8 +85,8 @@ def update(state: DetectorState, ttft_p99_s: Real, params: Detector) -> tuple[De
     below = jnp.where(level < thresholds - margins, state.below + 1.0, 0.0)
     rises, falls = above >= params.samples, below >= params.samples
     up = jnp.where(rises[..., 1], 2, jnp.where(rises[..., 0], 1, 0)).astype(jnp.int32)
-    cap = jnp.where(falls[..., 0], 0, jnp.where(falls[..., 1], 1, 2)).astype(jnp.int32)
-    regime = jnp.minimum(jnp.maximum(state.regime, up), cap)
+    risen = jnp.maximum(state.regime, up)
+    regime = jnp.where(falls[..., 0], 0, jnp.where(falls[..., 1], jnp.minimum(risen, 1), risen))
     new = DetectorState(ewma, regime, above, below, state.seen + 1.0)
     keep: Callable[[Real, Real], Real] = lambda fresh, old: jnp.where(
         valid[..., None] if fresh.ndim > valid.ndim else valid, fresh, old

@@ -137,17 +137,17 @@ def optimum(blocks: Real, capacity_blocks: Real, request_blocks: float, wanted_c
     size = sizes[home, slot]
     n = size.size
     upper = float(np.floor((capacity.sum() - size.sum()) / request_blocks))
-    goal = upper if wanted_count is None else min(upper, float(wanted_count))
+    goal = max(0.0, upper if wanted_count is None else min(upper, float(wanted_count)))
     # variables: x[i, w] sequence i on worker w, y[w] requests that fit there; a request outweighs all moves
     away = np.where(np.arange(w)[None, :] == home[:, None], 0.0, size[:, None])
     cost = np.concatenate([away.ravel(), np.full(w, -(size.sum() + 1.0))])
     once = np.hstack([np.kron(np.eye(n), np.ones((1, w))), np.zeros((n, w))])
     room = np.hstack([np.kron(size[None, :], np.eye(w)), request_blocks * np.eye(w)])
     limit = np.concatenate([np.zeros(n * w), np.ones(w)])[None, :]
-    rules = [LinearConstraint(room, -np.inf, capacity), LinearConstraint(limit, -np.inf, max(goal, 0.0))]
+    rules = [LinearConstraint(room, -np.inf, capacity), LinearConstraint(limit, -np.inf, goal)]
     if n:
         rules.append(LinearConstraint(once, 1.0, 1.0))
-    bounds = Bounds(0.0, np.concatenate([np.ones(n * w), np.full(w, max(goal, 0.0))]))
+    bounds = Bounds(0.0, np.concatenate([np.ones(n * w), np.full(w, goal)]))
     asked = {"constraints": rules, "integrality": np.ones(cost.size), "bounds": bounds}
     found = milp(cost, **asked)
     # HiGHS's presolve (of SciPy 1.14 to 1.16) takes some fleets that fit as they are for infeasible

@@ -55,9 +55,8 @@ def settings(theta: float = 0.62, margin: float = 0.1, cool_steps: float = 20.0)
 
 def init(prefill: Real, decode: Real, mixed: Real = 0.0) -> Roles:
     """Roles at the start."""
-    p, d, m = (jnp.asarray(x, float) for x in (prefill, decode, mixed))
-    zero = jnp.zeros_like(p + d + m)
-    return Roles(p + zero, d + zero, m + zero, zero, zero)
+    p, d, m = jnp.broadcast_arrays(*(jnp.asarray(x, float) for x in (prefill, decode, mixed)))
+    return Roles(p, d, m, jnp.zeros_like(p), jnp.zeros_like(p))
 
 
 def promote(state: Roles, phi_prefill: Real, phi_decode: Real, params: FlowSettings) -> tuple[Roles, Real]:

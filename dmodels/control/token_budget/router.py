@@ -25,14 +25,14 @@ class Sent(NamedTuple):
 
 
 class Category:
-    """What is known of one category; `cap` is its conservative ratio, kept up to date by `update`."""
+    """What is known of one category; `cap` is its conservative ratio, which every response sets anew."""
 
     __slots__ = ("cap", "count", "quantile", "ratio", "spread", "square", "variance")
+    cap: float
 
     def __init__(self, ratio: float, quantile: float):
         self.ratio, self.spread, self.variance, self.square = ratio, 0.0, 0.0, 1.0
         self.quantile, self.count = quantile, 0
-        self.cap = min(max(min(ratio, quantile), LOW), HIGH)
 
 
 class TokenBudgetRouter:

@@ -74,4 +74,5 @@ def test_a_normalized_temperature_is_in_units_of_the_costs_range():
         int(adaptive.route(act, scale * prefill, scale * active, x, normalized)[0]) for x in u
     ]
     assert drawn(1.0, True) == drawn(10.0, True) != drawn(10.0, False)
+    assert [int(adaptive.route(act, 10.0 * prefill, 10.0 * active, x)[0]) for x in u] == drawn(10.0, False)
     assert len(set(drawn(10.0, True))) == 3 and set(drawn(10.0, False)) == {1}

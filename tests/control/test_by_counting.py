@@ -75,6 +75,8 @@ def test_a_planner_sees_the_last_rate_times_its_forecast():
     told = lambda p, total, seen: jnp.round(seen.arrival_rps) - p
     wishes = planner(told, step=1e9, grace=0.0, least=0.0)
     assert run(wishes, pools, rates, 3.0, 1e6, 1.5).prefill_instances.tolist() == [3.0, 45.0, 15.0, 75.0]
+    assert run(wishes, pools, rates, 3.0, 1e6).prefill_instances.tolist() == [3.0, 30.0, 10.0, 50.0]
+    assert [float(x) for x in TandemPools(2.0, 1.0).__dict__.values()] == [2.0, 1.0, 1.0, 1.0, 30.0]
     state = planner(lambda p, total, seen: 0.0 * p).init(3.0, 9.0)
     seen = Observation(1.0, 2.0, 3.0)
     assert [float(leaf[-1]) for leaf in planner(lambda p, t, s: 0.0 * p).update(state, seen).seen] == [1.0, 2.0, 3.0]

@@ -20,6 +20,7 @@ def test_unless_told_otherwise_three_tenths_of_news_are_taken_over_and_a_twentie
 def test_an_autoregression_halves_its_distance_to_the_mean_every_step():
     state = congestion.Autoregression(last=0.6, mean=0.2, power=1.0, product=0.5)
     assert [float(congestion.ar1_forecast(state, h)) for h in (0.0, 1.0, 2.0)] == pytest.approx([0.6, 0.4, 0.3])
+    assert float(congestion.ar1_forecast(state)) == float(congestion.ar1_forecast(state, 1.0))  # the next reading
     assert float(congestion.ar1_coefficient(state._replace(product=1.5))) == 1.0
 
 

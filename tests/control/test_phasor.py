@@ -153,3 +153,9 @@ def test_progress_is_never_negative_and_nobody_leaves_twice():
         state = UPDATE(state, 0, *done)
         router.update(0, *done)
         assert told() == held
+    for flop in (4.0, 2.0):
+        state, _ = ROUTE(state, flop, pool)
+        router.route(flop)
+    state = UPDATE(state, 0, 1.0)  # progress alone: nobody has left
+    router.update(0, 1.0)
+    assert told() == (5.0, 2)

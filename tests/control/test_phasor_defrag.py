@@ -134,7 +134,9 @@ def test_trigger_and_wanted():
     assert (np.asarray(moves.worker) == -1).all()  # two requests of 4 fit already
     apart = padded([[6, 4], [6, 4], [2, 2]])  # 2, 2 and 8 free: two fit, and a third where both of 2 move
     _, moves = GREEDY(jnp.asarray(apart), jnp.full(3, CAPACITY), 4.0, moves=6, wanted_count=2.0)
-    assert (np.asarray(moves.worker) == -1).all()  # as many as are wanted
+    assert [set(np.asarray(part).tolist()) for part in moves] == [{-1}, {-1}, {-1}, {0.0}, {0.0}]  # as many as wanted
+    assert jax.eval_shape(defrag.greedy, jnp.asarray(apart), CAPACITY, 4.0)[1].worker.shape == (8,)  # moves, by itself
+    assert defrag.DefragSettings() == (0.168, 0.0)
     few = defrag.DefragSettings(theta_frag=0.9, stranded_frac=0.2)  # from 2.4 of 12 blocks on
     three = jnp.asarray(padded([[6, 3], [6, 4], [6, 5]]))  # 3, 2 and 1 stranded
     assert np.asarray(defrag.triggered(three, CAPACITY, 4.0, few)).tolist() == [True, False, False]
@@ -147,10 +149,14 @@ def test_trigger_and_wanted():
         for theta in (0.5, 0.51)
     ]
     assert half == [[False], [True]]  # 5 of 8 free and 1 stranded: exactly a half is not below it
-    every, two = (defrag.optimum(apart, CAPACITY, 4.0, count).value for count in (None, 2.0))
-    assert [(x["fit_count"], x["moved_blocks"]) for x in (every, two)] == [(3.0, 4.0), (2.0, 0.0)]
-    full = np.full((2, 2), 20.0)
-    assert defrag.optimum(full, CAPACITY, 4.0).flags == Flag.INFEASIBLE  # they never fitted
+    every, two, none = (defrag.optimum(apart, CAPACITY, 4.0, count).value for count in (None, 2.0, 0.0))
+    assert [(x["fit_count"], x["moved_blocks"]) for x in (every, two, none)] == [(3.0, 4.0), (2.0, 0.0), (0.0, 0.0)]
+    full = defrag.optimum(np.full((2, 2), 20.0), CAPACITY, 4.0)  # they never fitted: 80 blocks in 24
+    assert full.flags == Flag.INFEASIBLE and full.steps == 0 and full.value["place"].tolist() == [[-1, -1]] * 2
+    assert np.isnan([full.value["fit_count"], full.value["moved_blocks"], full.certificate["bound"]]).all()
+    assert full.certificate["upper_count"] == -14
+    empty = defrag.optimum(np.zeros((2, 3)), CAPACITY, 5.0)
+    assert (empty.value["fit_count"], empty.value["moved_blocks"], empty.flags) == (4.0, 0.0, 0)
 
 
 @settings(max_examples=60)

@@ -178,8 +178,16 @@ def test_workers_are_conserved_for_any_input(rule, phi):
 
 
 def test_mistakes_name_the_field():
-    with pytest.raises(InputError, match="theta"):
-        flow.settings(theta=1.0)
+    for asked, said in (
+        ({"theta": 1.0}, "theta 1.0, margin 0.1, cool_steps 20.0; accepted"),
+        ({"theta": 0.0}, "theta 0.0, margin 0.1"),
+        ({"margin": 1.0}, "theta 0.62, margin 1.0, cool_steps 20.0"),
+        ({"margin": 0.0}, "margin 0.0"),
+        ({"cool_steps": -1.0}, "margin 0.1, cool_steps -1.0; accepted"),
+    ):
+        with pytest.raises(InputError, match=said):
+            flow.settings(**asked)
+    assert flow.settings() == (0.62, 0.1, 20.0)  # the paper's, and 20 epochs of 50 ms
 
 
 RULE = flow.settings(0.5, 0.25, 3.0)
@@ -205,6 +213,8 @@ def test_a_move_is_made_that_lowers_the_larger_utilisation_by_exactly_the_margin
 def test_pools_of_a_batch_begin_with_nothing_changed():
     state = flow.init(np.array([2.0, 3.0]), 4.0)
     assert [np.asarray(leaf).tolist() for leaf in state] == [[2.0, 3.0], [4.0, 4.0]] + [[0.0, 0.0]] * 3
+    some = flow.init(2.0, 4.0, np.array([1.0, 0.0]))
+    assert [np.asarray(leaf).tolist() for leaf in some] == [[2.0, 2.0], [4.0, 4.0], [1.0, 0.0]] + [[0.0, 0.0]] * 2
 
 
 def test_three_quarters_of_the_work_takes_three_quarters_of_the_workers():

@@ -152,8 +152,11 @@ def test_grace_and_bounds_hold_on_any_course():
     course = run(planner(reactive(), delay=1, least=2.0), POOLS, rate, 8.0, 24.0)
     n = np.asarray(course.prefill_instances)
     assert n.min() >= 2 and n.max() <= 22 and np.abs(np.diff(n)).max() <= 1
-    down = np.flatnonzero(np.diff(n) < 0)  # decode was given a worker: nothing moves for three intervals
-    assert all((np.diff(n)[k + 1 : k + 3] == 0).all() for k in down)
+    moved = np.diff(n)
+    down = np.flatnonzero(moved < 0)  # decode was given a worker: nothing moves for three intervals, and then it may
+    assert all((moved[k + 1 : k + 4] == 0).all() for k in down) and any(
+        moved[k + 4] for k in down if k + 4 < len(moved)
+    )
     assert np.all(np.asarray(course.ttft_violation_frac) <= 1)
 
 
@@ -293,6 +296,8 @@ def test_where_planners_go():
     assert float(sla_target(2.0, 3.0)(5.0, 20.0, seen)) == 12 - 5
     assert float(reactive()(5.0, 20.0, seen)) == 1 and float(reactive(dead_band_s=2.0)(5.0, 20.0, seen)) == 0
     assert float(reactive(decode_weight=6.0)(5.0, 20.0, seen)) == -1
+    assert float(reactive(gain=1.0)(5.0, 20.0, seen)) == 1.5  # a second of either counts the same
+    assert [float(reactive()(5.0, 20.0, seen._replace(prefill_wait_s=1.0 + gap))) for gap in (0.0, 0.01)] == [0, 1]
     assert float(reactive(gain=4.0)(5.0, 20.0, seen)) == 6
     split = anarchy_driven(lambda prefill, total, rate: abs(prefill - 8.0) + 1.0, lambda total, rate: 8.0)
     assert float(split(5.0, 20.0, seen)) == 3 and float(split(8.0, 20.0, seen)) == 0

@@ -9,11 +9,11 @@ import pytest
 from scipy.linalg import solve_discrete_are
 
 from dmodels.control.planner import arima, constant, forecasts, kalman, scale, seasonal
-from dmodels.control.planner.predictors import PRIOR
 from dmodels.core.errors import InputError
 
 RNG = np.random.default_rng(3)
 DISCOUNT = 0.97
+PRIOR = 1e4  # variance of a weight before any reading, in units of the first
 
 
 @pytest.fixture(autouse=True)
@@ -94,15 +94,52 @@ def test_a_pool_that_knows_its_demand_never_waits_and_one_that_does_not_pays_for
     late = scale(demand, forecasts(constant(), demand, 2), 1.0)
     assert late.instances.tolist() == [5, 5, 5, 5, 5, 9, 5]
     assert float(late.wait_s[3]) == 600 * 4 / 5  # four a second too many for an interval
+    assert float(late.violation_frac[3]) == pytest.approx(479 / 480)  # all of it but the first second
+    idle = scale(np.zeros(5), np.zeros(5), 1.0)
+    assert idle.instances.tolist() == [1.0] * 5 and float(idle.wait_s.max()) == 0.0
     assert float(scale(demand, forecasts(constant(), demand, 2), 1.0, headroom=1.8).wait_s.max()) == 0.0
 
 
 @pytest.mark.parametrize(
-    "bad", [lambda: arima(0), lambda: seasonal(4.0, 3), lambda: kalman(0.0, 0.0), lambda: arima(2, 1.1)]
+    "bad, said",
+    [
+        (lambda: arima(0), "order or harmonics 0, discount 0.998; accepted"),
+        (lambda: arima(2, 1.1), "order or harmonics 2, discount 1.1"),
+        (lambda: arima(2, 0.0), "order or harmonics 2, discount 0.0"),
+        (lambda: seasonal(24.0, 0), "order or harmonics 0, discount 0.998"),
+        (lambda: seasonal(24.0, 1, 1.1), "order or harmonics 1, discount 1.1"),
+        (lambda: seasonal(4.0, 2), "period 4.0, harmonics 2; accepted"),
+        (lambda: seasonal(6.0), "period 6.0, harmonics 3; accepted"),
+        (lambda: kalman(0.0, 0.0), "level 0.0, slope 0.0; accepted"),
+        (lambda: kalman(-1.0, 2.0), "level -1.0, slope 2.0"),
+        (lambda: kalman(2.0, -1.0), "level 2.0, slope -1.0"),
+        (lambda: forecasts(constant(), np.ones(3), 0), "steps 0; accepted"),
+    ],
 )
-def test_bad_settings_are_refused(bad):
-    with pytest.raises(InputError, match="accepted"):
+def test_bad_settings_are_refused(bad, said):
+    with pytest.raises(InputError, match=said):
         bad()
+    arima(1, 1.0), seasonal(6.1, 3, 1.0), kalman(0.0, 1e-9), kalman(1e-9, 0.0)  # the last that mean something
+
+
+def test_predictors_as_they_come_are_those_with_their_settings_written_out():
+    """A predictor without memory of its own has none to show: what the others expect after a course."""
+    course = 5.0 + np.sin(np.arange(30.0)) + 0.1 * RNG.normal(size=30)
+    for own, told in (
+        (arima(), arima(3, 0.998)),
+        (kalman(), kalman(0.1, 1e-3)),
+        (seasonal(12.0), seasonal(12.0, 3, 0.998)),
+    ):
+        assert forecasts(own, course, 2).tolist() == forecasts(told, course, 2).tolist()
+
+
+@pytest.mark.parametrize("make", [lambda: arima(1), kalman, lambda: seasonal(40.0, 1)])
+def test_no_predictor_expects_less_than_nothing(make):
+    """Of a course that falls to nothing, and of one that begins with it."""
+    told = np.asarray(forecasts(make(), np.maximum(20.0 - np.arange(21.0), 0.0), 30))
+    assert told[-1] == 0.0 and told.min() == 0.0
+    rising = np.asarray(forecasts(make(), np.arange(40.0), 1))
+    assert np.isfinite(rising).all() and rising[-1] == pytest.approx(40.0, abs=0.1)
 
 
 def test_a_seasonal_surprise_fades_by_the_same_factor_every_step():
@@ -114,6 +151,11 @@ def test_a_seasonal_surprise_fades_by_the_same_factor_every_step():
     calm = state._replace(recent=jnp.array([0.0, 2.0, 1.0]))
     more = [float(rule.forecast(shocked, h) - rule.forecast(calm, h)) for h in (1, 2, 3)]
     assert more == pytest.approx([2.0, 1.0, 0.5], rel=1e-6)  # of 4 readings, in units of the first, 10
+    for product, kept in ((5.0, 1.0), (-1.0, 0.0)):  # never more than all of it, and never its opposite
+        other = shocked._replace(recent=jnp.array([0.4, 2.0, product]))
+        assert float(rule.forecast(other, 2) - rule.forecast(calm, 2)) == pytest.approx(4.0 * kept, abs=1e-9)
+    unknown = shocked._replace(recent=jnp.array([0.4, 0.0, 0.0]))  # nothing is known of what is kept
+    assert float(rule.forecast(unknown, 1)) == float(rule.forecast(calm, 1))
 
 
 def test_a_filter_knows_its_first_reading_as_well_as_any_other():

@@ -172,6 +172,25 @@ def test_a_level_on_a_threshold_is_not_above_it_nor_on_its_margin_below():
     assert [int(up), *(int(regime.update(higher, s, rule)[1]) for s in (2.0, 0.75, 0.7, 2.1))] == [1, 1, 1, 0, 2]
 
 
+def test_a_level_takes_over_its_share_of_every_sample():
+    """A quarter of 3, 1 and 0 s, after a first sample of 1 s, which is the level."""
+    rule, state, levels = regime.detector(1.0, alpha=0.25), regime.init(), []
+    for sample in (1.0, 3.0, 1.0, 0.0):
+        state, _ = regime.update(state, sample, rule)
+        levels.append(float(state.ewma_s))
+    assert levels == [1.0, 1.5, 1.375, 1.03125]
+
+
+def test_regimes_are_the_three_of_the_paper():
+    """Highest above both thresholds, and one down where the level is below only the upper one."""
+    rule, state, seen = regime.detector(1.0, 2.0, 4.0, 0.0, 1.0, 1), regime.init(), []
+    for sample in (1.0, 9.0, 3.0, 9.0, 1.0):
+        state, now = regime.update(state, sample, rule)
+        seen.append(Regime(int(now)))
+    calm, busy, full = Regime
+    assert seen == [calm, full, busy, full, calm]
+
+
 def test_a_sample_that_lands_on_the_threshold_does_not_count():
     """Halves of what is left: 1/2, then 3/4 and 7/8."""
     assert [float(regime.detection_samples(0.0, 1.0, t, 0.5)) for t in (0.5, 0.75, 0.8)] == [2.0, 3.0, 3.0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -163,6 +164,7 @@ def test_the_live_router_decides_as_the_pure_functions(stream, params):
         state = UPDATE(state, c, prompt_bytes, prompt_tokens, params)
     for category, known in router.categories.items():
         assert known.ratio == pytest.approx(float(state.ratio[category]), rel=1e-12)
+        assert known.count == float(state.count[category])
 
 
 ROUTE, UPDATE = jax.jit(tb.route), jax.jit(tb.update)
@@ -184,16 +186,54 @@ def test_gains_map_over_one_stream():
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: tb.settings(beta=1.0), "beta"),
-        (lambda: tb.settings(miss_frac=0.0), "miss_frac"),
-        (lambda: tb.settings(cold_ratio=0.0), "cold_ratio"),
-        (lambda: tb.pools([9000], [8192, 65536]), "thresholds_tokens"),
+        (
+            lambda: tb.settings(beta=1.0),
+            "beta 1.0, gamma 1.0, sigmas 0.0, cold_ratio 4.0; accepted: 0 <= beta < 1, gamma and sigmas from 0, "
+            "cold_ratio from 0.015625 to 64",
+        ),
+        (lambda: tb.settings(gamma=-1.0), "beta 0.95, gamma -1.0, sigmas 0.0"),
+        (lambda: tb.settings(gamma=math.inf), "gamma inf"),
+        (lambda: tb.settings(sigmas=-1.0), "gamma 1.0, sigmas -1.0, cold_ratio 4.0"),
+        (lambda: tb.settings(sigmas=math.inf), "sigmas inf"),
+        (lambda: tb.settings(beta=-0.1), "beta -0.1"),
+        (lambda: tb.settings(cold_ratio=0.0), "cold_ratio 0.0; accepted"),
+        (lambda: tb.settings(cold_ratio=64.5), "cold_ratio 64.5; accepted"),
+        (lambda: tb.settings(miss_frac=0.0), "miss_frac 0.0, step 0.05; accepted"),
+        (lambda: tb.settings(miss_frac=1.0), "miss_frac 1.0"),
+        (lambda: tb.settings(miss_frac=0.1, step=0.0), "miss_frac 0.1, step 0.0; accepted"),
+        (lambda: tb.settings(miss_frac=0.1, step=math.inf), "step inf"),
+        (
+            lambda: tb.pools([9000], [8192, 65536], 7),
+            r"thresholds_tokens \[9000.0, 65536.0\], contexts_tokens \[8192.0, 65536.0\], spill_count \[7.0, 7.0\]",
+        ),
         (lambda: tb.pools([1, 2, 3, 4], [8192, 65536]), "thresholds_tokens"),
     ],
 )
 def test_mistakes_name_the_field(call, word):
     with pytest.raises(InputError, match=word):
         call()
+
+
+def test_settings_as_they_come_and_at_their_ends():
+    """The paper's gains; a quantile moves by a twentieth; pools never spill unless they are told to."""
+    assert tb.settings() == tb.settings(0.95, 1.0, 0.0, None, 0.05, 4.0)
+    assert tb.settings(miss_frac=0.1) == tb.settings(miss_frac=0.1, step=0.05)
+    for edge in (tb.LOW, tb.HIGH):
+        assert tb.settings(0.0, 0.0, 0.0, cold_ratio=edge).cold_ratio == edge
+    assert tb.pools([1], [2, 3]).spill_count.tolist() == [math.inf] * 2
+    own = tb.settings(0.9, 0.5, 2.0, 0.1, 0.05, 3.0)
+    assert own[:3] == (0.9, 0.5, 2.0) and own[5:] == (3.0, 3.0)  # the quantile begins at the cold ratio
+    assert TokenBudgetRouter(TWO).params == tb.settings()
+    start = tb.init(1)
+    assert [float(leaf[0]) for leaf in start] == [4.0, 0.0, 0.0, 1.0, 64.0, 0.0]
+
+
+def test_without_a_word_on_waiting_the_router_goes_by_its_own_queues():
+    """Of two pools, the first of which may keep 64 waiting."""
+    router = TokenBudgetRouter(TWO)
+    assert router.route("a", 400.0, 10).pool == 0 == router.route("a", 400.0, 10, [0, 99]).pool
+    router.queued[0] = 65
+    assert router.route("a", 400.0, 10).pool == 1 and router.route("a", 400.0, 10, [64, 0]).pool == 0
 
 
 def test_responses_without_a_count_and_a_quantile_that_is_off_change_nothing():
@@ -281,7 +321,8 @@ def test_the_threshold_stays_where_nothing_is_adaptive_or_the_long_pool_answers(
 
 @pytest.mark.parametrize("low, high, count", [(9000.0, 9000.0, 1), (512.0, 65536.0, 1), (512.0, 8192.0, 2)])
 def test_limits_of_an_adaptive_threshold_lie_around_it(low, high, count):
-    with pytest.raises(InputError, match="adaptive"):
+    said = rf"adaptive: limits {re.escape(str([(low, high)] * count))} of thresholds \[8192.0, 65536.0\]; accepted"
+    with pytest.raises(InputError, match=said):
         TokenBudgetRouter(TWO, adaptive=[token_budget.threshold_settings(low, high)] * count)
 
 

@@ -99,6 +99,12 @@ def test_table_4_cells_need_noise():
     assert float(bounds.least_sigma(2.08, 50.0, 4.0, 2.01)) / 2.01 == pytest.approx(0.132, abs=2e-3)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5, 20])
+def test_an_error_that_is_met_exactly_after_so_many_responses_takes_no_further_one(count):
+    """From 4 to 2 the error is as large as the ratio at first, and decays by a twentieth."""
+    assert float(bounds.responses_to(0.95**count, 4.0, 2.0)) == count
+
+
 def test_a_right_cold_start_needs_no_responses():
     assert float(bounds.responses_to(0.035, 2.0, 2.0)) == 0.0
     assert float(bounds.responses_to(0.5, 2.5, 2.0)) == 0.0  # off by a quarter, and half is allowed
@@ -117,6 +123,7 @@ def test_cantelli_at_one_deviation_and_at_the_mean():
 def test_no_margin_is_wider_than_the_context():
     assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 2.0)) == 1.0
     assert float(bounds.threshold_frac(0.5, 4.0, 1.0, 6.0)) == 0.5
+    assert float(bounds.threshold_frac(0.01, 1.0, 1.0, 1.0)) == 0.0  # nor is there less than none
 
 
 def test_failures_stay_within_the_bound_for_streams_made_to_hurt():
@@ -137,5 +144,7 @@ def test_failures_stay_within_the_bound_for_streams_made_to_hurt():
 
 
 def test_bad_limits_of_a_threshold_are_refused():
-    with pytest.raises(InputError, match="accepted"):
+    said = "low_tokens 8192.0, high_tokens 4096.0, target_frac 0.01, step 0.05; accepted"
+    with pytest.raises(InputError, match=said):
         threshold_settings(8192.0, 4096.0)
+    assert threshold_settings(5.0, 9.0) == threshold_settings(5.0, 9.0, 0.01, 0.05) == (0.01, 0.05, 5.0, 9.0)

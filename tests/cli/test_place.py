@@ -115,6 +115,17 @@ def test_the_example_reads_the_trace_beside_it(tmp_path, capsys, monkeypatch):
     assert printed.startswith("600 requests, 16,495 block accesses") and "cheapest mix" in printed
 
 
+def test_a_trace_named_as_a_flag_is_looked_for_where_the_command_runs(tmp_path, capsys, trace, monkeypatch):
+    """Though one of that name lies beside the scenario, where one that the scenario names would be found first."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (tmp_path / "mine.jsonl").write_text("of somebody else")
+    (here / "mine.jsonl").write_bytes(Path(trace).read_bytes())
+    monkeypatch.chdir(here)
+    assert main(["place", str(scenario(tmp_path)), "--trace", "mine.jsonl", "--show-python"]) == 0
+    assert "'mine.jsonl'" in capsys.readouterr().out.replace('"', "'")
+
+
 def test_an_infeasible_target_exits_with_one_and_says_the_ceiling(tmp_path, capsys, trace):
     changes = {"hit_rate = 0.15": "hit_rate = 0.9", "workers = 8": "workers = 1"}
     assert main(["place", str(scenario(tmp_path, **changes)), "--trace", str(trace)]) == 1

@@ -72,6 +72,8 @@ def test_the_page_has_everything_a_director_asks(reported):
         "Inputs and reproduction",
         "Words",
     ]
+    deployed = page.partition("<h2>What to deploy</h2>")[2].partition("<h2>")[0]
+    assert 0 < deployed.find("<table") < deployed.find("vllm serve")  # what is bought, and then how it is started
     year = document["result"]["recommended"]["usd_per_year"]
     assert "USD/year" in page and f"{round(year):,}" in page
     for words in (

@@ -82,7 +82,7 @@ def test_a_planner_sees_the_last_rate_times_its_forecast():
     assert [float(leaf[-1]) for leaf in planner(lambda p, t, s: 0.0 * p).update(state, seen).seen] == [1.0, 2.0, 3.0]
 
 
-@pytest.mark.parametrize("reserve, full", [(0.0, False), (0.2e9, False), (0.3e9, True), (0.45e9, True)])
+@pytest.mark.parametrize("reserve, full", [(0.0, False), (0.25e9, False), (0.3e9, True), (0.45e9, True)])
 def test_a_burst_overfills_an_instance_with_what_is_kept_free(reserve, full):
     """Two requests of 1 GB for 2.25 GB; each alone fits. Another instance is as good as full, and gets none."""
     one = Oracle(np.array([[1, 1]]), np.array([4e11, 6e9]), np.zeros(2), np.zeros(2))

@@ -15,6 +15,7 @@ from dmodels.control.netkv import (
     DecodePool,
     NetKVRouter,
     Oracle,
+    Scoring,
     choose,
     costs,
     dispatch,
@@ -24,7 +25,7 @@ from dmodels.control.netkv import (
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
-from dmodels.models.latency import NETKV_CURVE
+from dmodels.models.latency import NETKV_CURVE, BatchingCurve
 
 GBIT = 1e9 / 8
 RATES = np.array([450e9, 50 * GBIT, 25 * GBIT, 12.5 * GBIT])
@@ -238,8 +239,17 @@ def test_empty_pools_and_wrong_shapes_raise_one_line():
     oracle = Oracle(np.array([[2, 3]]), RATES, LATENCY, np.zeros(4))
     with pytest.raises(InputError, match="source: instance 1"):
         choose(RoutingPolicy.LOAD, oracle, 1, 1.0, 0.0, pool)
-    with pytest.raises(InputError, match="queued"):
-        choose(RoutingPolicy.LOAD, oracle, 0, 1.0, 0.0, pool._replace(queued=np.ones(3)))
+    for asked, said in (
+        ((1.0, 0.0, pool._replace(queued=np.ones(3))), r"queued: shape \(3,\); accepted: one number per .* \(2\)"),
+        ((np.ones(4), np.zeros((3, 2)), pool), r"hit_frac: 3 rows; accepted: 1 or one per request \(4\)"),
+        ((np.ones(4), 0.0, pool._replace(batch=np.ones((3, 2)))), r"pool: 3 rows; accepted: 1 or one .* \(4\)"),
+    ):
+        with pytest.raises(InputError, match=said):
+            choose(RoutingPolicy.LOAD, oracle, 0, *asked)
+    with pytest.raises(InputError, match=r"in_flight: shape \(1, 3\); accepted: \(1, 4\)"):
+        choose(RoutingPolicy.LOAD, oracle, 0, 1.0, 0.0, pool, in_flight=np.zeros((1, 3)))
+    with pytest.raises(InputError, match=f"policy: {RoutingPolicy.RANDOM}; accepted: {', '.join(POLICIES)}$"):
+        choose(RoutingPolicy.RANDOM, oracle, 0, 1.0, 0.0, pool)
 
 
 def test_autoregression_forecasts_better_than_the_last_reading():
@@ -330,6 +340,51 @@ def test_the_first_instance_gets_its_intent_too():
     (intent,) = choice.intents  # the second request fits nowhere
     assert (intent.source, intent.destination, intent.payload_bytes) == (0, 0, pytest.approx(6.0))
     assert choice.index.tolist() == [0, -1] and after.free_bytes.tolist() == [44.0, 0.0]
+
+
+def test_what_is_not_said_is_as_if_it_were_written_out():
+    """A pool that is full to the byte, links and tiers that are busy, hits against load: each number would be seen."""
+    case = Oracle(np.array([[2, 3, 3]]), RATES, LATENCY, np.array([0.0, 0.0, 0.5, 0.0]))
+    state = DecodePool(np.array([1e9, 1e12, 1e9]), np.array([0.0, 2.0, 0.0]), np.array([9.0, 64.0, 2.0]))
+    written = {
+        "in_flight": np.zeros((1, 4)),
+        "reserve_bytes": 0.0,
+        "curve": BatchingCurve(0.01248, 0.000115, 64.0),
+        "cache_weight": 0.5,
+        "max_in_flight": 16.0,
+        "destination_bytes_per_s": math.inf,
+    }
+    for policy in (RoutingPolicy.CACHE_LOAD, RoutingPolicy.NETKV_FULL):
+        asked = policy, case, 0, np.full(3, 1e9), 0.0, state
+        told = state._replace(inbound=np.zeros(3))
+        one, other = choose(*asked), choose(*asked[:-1], told, **written)
+        assert one.index.tolist() == other.index.tolist() and one.cost.tolist() == other.cost.tolist()
+        (one, after, flying), (other, later, flown) = dispatch(*asked), dispatch(*asked[:-1], told, **written)
+        assert one.index.tolist() == other.index.tolist() and one.cost.tolist() == other.cost.tolist()
+        assert [x.tolist() for x in (*after, flying)] == [x.tolist() for x in (*later, flown)]
+    assert one.intents[0] == (0, 2, 1e9, 0)  # of no more priority than any other
+    plain = Scoring(0), Scoring(0, written["curve"], 0.0, 0.5, 16.0, math.inf)
+    assert plain[0] == plain[1]
+    crowded, wide = {"in_flight": np.full((1, 4), 20.0)}, RATES[3] * 20
+    cost = lambda **more: float(choose(RoutingPolicy.NETKV_FULL, case, 0, 1e9, 0.0, state, **more).cost[0])
+    assert cost(**crowded) == cost(**written | crowded) != cost(**written | crowded | {"max_in_flight": 17.0})
+    assert cost() == cost(destination_bytes_per_s=wide) < cost(destination_bytes_per_s=wide / 1000)
+
+
+def test_a_live_router_as_it_comes_draws_keeps_nothing_free_and_forgets_nothing():
+    def chosen(**asked):
+        live = NetKVRouter([[2, 2, 2, 2]], RATES, **asked)
+        blind = [live.route(0, 1e9, now_s=9e9) for _ in range(12)]
+        live.observe([0, 1, 2, 3], 1e9, 0.0, [3.0, 3.0, 1.0, 3.0])  # full with this one request
+        live.observe_network(np.zeros(4))
+        return [*blind, live.route(0, 1e9, now_s=9e9), live.route(0, 1e9, now_s=9e9)]
+
+    curve = BatchingCurve(0.01248, 0.000115, 64.0)
+    own = chosen()
+    assert own == chosen(
+        tier_latency_s=0.0, reserve_bytes=0.0, curve=curve, max_in_flight=16.0, max_age_s=math.inf, seed=0
+    )
+    assert own[12] == 2 != own[13] and own[:12] != chosen(seed=1)[:12]
 
 
 @pytest.mark.parametrize("policy", [RoutingPolicy.CACHE, RoutingPolicy.NETKV_FULL])

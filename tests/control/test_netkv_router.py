@@ -126,8 +126,13 @@ def test_no_room_and_no_bandwidth_are_refused_and_counters_cannot_fall_below_zer
     assert live.route(0, 1e9) == -1 and live.open_requests.sum() == 0
     assert live.route(0, 1e9, [0.0, 1.0]) == 1  # nothing to send
     live.landed(0, 1)
-    for wrong in (lambda: live.landed(0, 1), lambda: live.finished(0), lambda: live.route(0, 1e9, [0.0])):
-        with pytest.raises(InputError):
+    for wrong, said in (
+        (lambda: live.landed(0, 1), "landed: prefill instance 0 has no transfer on tier 2$"),
+        (lambda: live.finished(0), "finished: no open request on instance 0$"),
+        (lambda: live.route(0, 1e9, [0.0]), r"hit_frac: shape \(1,\); accepted: \(2,\)"),
+        (lambda: NetKVRouter([1, 2], RATES), r"tier_map: shape \(2,\); accepted"),
+    ):
+        with pytest.raises(InputError, match=said):
             wrong()
     with pytest.raises(InputError, match="tier 3"):
         NetKVRouter([[3]], [1e9])

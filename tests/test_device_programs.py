@@ -75,6 +75,11 @@ def test_a_larger_item_is_more_work_and_at_most_by_the_cube(work, sizes):
         assert now.launches <= twice.launches <= 2 * now.launches
 
 
+def test_an_instance_has_two_events_a_request():
+    """Of 100 requests and 64 slots 200 events, each of 232 numbers moved, 424 operations and 8 launches."""
+    assert scan_work(100, 64)[:4] == (200 * 232 * 8, 200 * 424, 0.0, 200 * 8) and scan_work(1, 1).registers == 40
+
+
 def test_the_check_sees_a_call_to_the_host():
     """Transportation inside a caller's own `jit` asks the host, and is no device program: it is not even lowered."""
     with pytest.raises(ValueError, match="different from the lowering platform"):

@@ -71,7 +71,7 @@ def test_times_stay_in_order_where_gaps_are_tiny():
 
 
 def test_one_state_is_poisson():
-    gaps = np.diff(arrivals.markov_modulated(KEY, [3.0], [5.0], 100_000))
+    gaps = np.diff(arrivals.markov_modulated(KEY, [3.0], [0.5], 100_000))
     np.testing.assert_allclose([gaps.mean() * 3, gaps.std() / gaps.mean()], 1.0, rtol=0.02)
 
 

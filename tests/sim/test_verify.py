@@ -173,3 +173,18 @@ def test_a_row_says_by_how_much_a_prediction_is_off():
     assert (one.metric, one.predicted, one.error_frac, one.agrees) == ("a", 5.0, 0.25, True)
     assert np.isnan(other.error_frac) and other.agrees and not none.agrees
     assert none.error_frac == pytest.approx(-0.275) and none.measured is measured["a"]
+
+
+@pytest.mark.parametrize("took, kept", [(299.0, 100), (300.0, 400), (312.0, 400)])
+def test_a_run_whose_ends_are_three_quarters_of_it_is_kept_to_the_last(took, kept):
+    arrival = np.arange(400.0)
+    assert verify.steady(Served(arrival, arrival, arrival, arrival + took, np.ones(400))).tolist() == list(range(kept))
+
+
+@pytest.mark.parametrize("behind", [2, 3])
+def test_a_fleet_is_overloaded_that_most_runs_outrun(behind, monkeypatch):
+    told = iter([True] * behind + [False] * (4 - behind))
+    monkeypatch.setattr(verify, "outrun", lambda part: next(told))
+    work = Workload.fixed(600, 100, rate_rps=8.0)
+    (found,) = verify.measure(work, Pool(3, 8, StepLaw(8e-3, 1e-3)), KEY, count=400, at_least=4, at_most=4)
+    assert bool(found["wait_mean_s"].flags & Flag.OVERLOAD) == (behind == 3)

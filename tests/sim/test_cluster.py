@@ -54,8 +54,8 @@ def test_the_loop_moves_whom_phasors_rule_moves():
     for _ in range(200):
         counts = [int(rng.integers(1, 5)), int(rng.integers(1, 5)), int(rng.integers(0, 3))]
         workers = np.zeros(sum(counts), state.WORKER)
-        workers["role"], workers["next_role"] = np.repeat(list(Role), counts), Role.STANDBY
-        workers["head"], workers["tail"], workers["locked"] = -1, -1, 1.0
+        workers["role"] = np.repeat(list(Role), counts)
+        workers["head"], workers["locked"] = -1, 1.0
         lines, tally = np.zeros((len(workers), 1), np.int64), np.zeros(1, state.TALLY)
         floor = state.Floor(workers, np.zeros(1, state.REQUEST), lines, np.zeros(1, np.int64), tally)
         phi = rng.uniform(-0.5, 1.0, 2)

@@ -94,7 +94,7 @@ def best_move(f, machine, k, theta):
                 gain = np.floor((free + size) / k) + np.floor((there - size) / k)
                 gain -= np.floor(free / k) + np.floor(there / k)
                 worth = gain - 1e-6 * size
-                if gain > 0 and worth > best:
+                if worth > best:
                     best, source, place, target = worth, a, s, b
     return source, place, target
 
@@ -153,7 +153,7 @@ def recall(f, role, now):
     for w in f.workers[::-1]:
         if w.role == role and not w.draining and w.locked > 0 and now >= w.locked:
             f.tally[0].changes += 1
-            w.next_role, w.locked, w.draining = STANDBY, 0.0, True
+            w.locked, w.draining = 0.0, True
             if (role == PREFILL and w.count == 0) or (role == DECODE and w.batch == 0):
                 leave(w)
             return

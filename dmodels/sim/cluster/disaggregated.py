@@ -95,7 +95,7 @@ def _prefill(arrival, tokens, seconds, workers, signal):
     n = arrival.size
     worker, start, end = np.empty(n, np.int64), np.empty(n), np.empty(n)
     after = np.empty(n, np.int64)  # next request at the same worker
-    head, tail = np.full(workers, -1), np.full(workers, -1)  # oldest unfinished, newest
+    head, tail = np.full(workers, -1), np.empty(workers, np.int64)  # oldest unfinished, newest
     free = np.zeros(workers)
     there, held = np.zeros(workers), np.zeros(workers)  # requests and tokens, waiting and in service
     for i in range(n):

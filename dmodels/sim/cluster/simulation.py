@@ -46,7 +46,7 @@ def simulate(
     rows["seconds"] = prefill_s
     rows["believed"] = prefill_s if virtual_s is None else virtual_s
     rows["blocks"] = np.ceil((requests.input_tokens + requests.output_tokens) / cluster.block_tokens)
-    rows["after"] = rows["worker"] = -1
+    rows["after"] = -1
     rows["first"] = rows["end"] = np.nan
     if not (np.isfinite(rows["seconds"]).all() and (rows["seconds"] > 0).all() and np.isfinite(rows["believed"]).all()):
         raise InputError("prefill_s, virtual_s: accepted are finite seconds, prefill above 0")
@@ -131,11 +131,11 @@ def _floor(rows: np.ndarray, cluster: Workers, control: Control | Hybrid, client
     """Before the first arrival."""
     workers = np.zeros(cluster.prefill + cluster.decode + cluster.standby, state.WORKER)
     workers["role"] = np.repeat(list(Role), [cluster.prefill, cluster.decode, cluster.standby])
-    workers["next_role"], workers["head"], workers["tail"] = Role.STANDBY, -1, -1
+    workers["head"] = -1
     workers["done_at"] = workers["step_at"] = np.inf
     tally = np.zeros(1, state.TALLY)
     tally["horizon"], tally["closed"] = clients or rows.size, clients > 0
-    tally["mean_blocks"] = max(1.0, np.ceil(rows["blocks"].mean())) if rows.size else 1.0
+    tally["mean_blocks"] = np.ceil(rows["blocks"].mean()) if rows.size else 1.0
     tally["next_epoch"] = control.epoch_s
     lines = np.zeros((workers.size, int(cluster.slots)), np.int64)
     return state.Floor(workers, rows, lines, np.zeros(rows.size, np.int64), tally)

@@ -10,60 +10,67 @@ from dmodels.core.compiled import UNCOUNTED, kernel
 
 from .records import Role
 
-WORKER = np.dtype(
-    [
-        ("done_at", "f8"),  # when its prompt, or its step, ends
-        ("step_at", "f8"),
-        ("batch", "i8"),  # as a decoder: sequences, those that take part in the step that runs, blocks in use
-        ("joined", "i8"),
-        ("used", "f8"),
-        ("role", "i8"),
-        ("next_role", "i8"),  # where it is draining
-        ("draining", "i8"),
-        ("locked", "f8"),  # a promoted worker keeps its role until then; 0: it never came from standby
-        # as a prefill worker: prompts there, their believed seconds and tokens, and the one in service
-        ("count", "i8"),
-        ("work", "f8"),
-        ("tokens", "f8"),
-        ("serving", "f8"),
-        ("head", "i8"),
-        ("tail", "i8"),
-        ("begun", "f8"),
-    ]
-)
 
-REQUEST = np.dtype(
-    [
-        ("arrival", "f8"),
-        ("prompt", "i8"),
-        ("left", "i8"),  # output tokens to come
-        ("seconds", "f8"),  # of its prefill
-        ("believed", "f8"),  # what the router believes that it takes
-        ("blocks", "f8"),
-        ("after", "i8"),  # the next prompt at the same worker
-        ("worker", "i8"),
-        ("first", "f8"),
-        ("end", "f8"),
-    ]
-)
+class Worker:
+    """A worker, whatever its role."""
 
-TALLY = np.dtype(
-    [
-        ("next", "i8"),  # request to arrive
-        ("horizon", "i8"),  # requests that may arrive so far
-        ("closed", "i8"),  # whether an answer brings the next request
-        ("finished", "i8"),
-        ("turn", "i8"),
-        ("waiting_from", "i8"),  # requests without a decoder: queue[waiting_from:waiting_to]
-        ("waiting_to", "i8"),
-        ("waiting_blocks", "f8"),
-        ("mean_blocks", "f8"),
-        ("next_epoch", "f8"),
-        ("quiet_until", "f8"),  # the controller changes no role until then
-        ("changes", "i8"),
-        ("moved", "f8"),
-    ]
-)
+    done_at: float  # when its prompt, or its step, ends
+    step_at: float
+    batch: int  # as a decoder: sequences, those that take part in the step that runs, blocks in use
+    joined: int
+    used: float
+    role: int
+    draining: int  # on its way back to standby
+    locked: float  # a promoted worker keeps its role until then; 0: it never came from standby
+    # as a prefill worker: prompts there, their believed seconds and tokens, and the one in service
+    count: int
+    work: float
+    tokens: float
+    serving: float
+    head: int
+    tail: int
+    begun: float
+
+
+class Request:
+    """A request from its arrival to its last token."""
+
+    arrival: float
+    prompt: int
+    left: int  # output tokens to come
+    seconds: float  # of its prefill
+    believed: float  # what the router believes that it takes
+    blocks: float
+    after: int  # the next prompt at the same worker
+    worker: int
+    first: float
+    end: float
+
+
+class Tally:
+    """What is counted over all of them."""
+
+    next: int  # request to arrive
+    horizon: int  # requests that may arrive so far
+    closed: int  # whether an answer brings the next request
+    finished: int
+    turn: int
+    waiting_from: int  # requests without a decoder: queue[waiting_from:waiting_to]
+    waiting_to: int
+    waiting_blocks: float
+    mean_blocks: float
+    next_epoch: float
+    quiet_until: float  # the controller changes no role until then
+    changes: int
+    moved: float
+
+
+def _record(fields: type) -> np.dtype:
+    """Arrays of such records, as compiled loops take them."""
+    return np.dtype([*fields.__annotations__.items()])
+
+
+WORKER, REQUEST, TALLY = _record(Worker), _record(Request), _record(Tally)
 
 
 class Floor(NamedTuple):
@@ -155,6 +162,6 @@ def line_up(f, w, i):
 
 @kernel(inner=True, **UNCOUNTED)
 def leave(worker):
-    """A draining worker with nothing left takes its next role."""
+    """A draining worker with nothing left is on standby again."""
     if worker.draining:
-        worker.role, worker.draining = worker.next_role, False
+        worker.role, worker.draining = STANDBY, False

@@ -28,7 +28,7 @@ def run(fabric, prefill, decode, jobs, rules, tier_bytes_per_s, background, read
     in_flight, hit_frac = np.zeros((prefill.shape[0], 4)), np.zeros(pool)
     seen, next_s = DecodePool(np.zeros(pool), np.zeros(pool), np.zeros(pool), d.inbound), d.next_s
     _set_background(s, fabric, background[0])
-    turn, i, events, now, phase, flow_s, pace = 0, 0, 0, 0.0, 0, np.inf, np.zeros(4)
+    turn, i, events, phase, flow_s, pace = 0, 0, 0, 0, np.inf, np.zeros(4)
     while True:
         job_s = jobs.ready_s[i] if i < count else np.inf
         j = 0
@@ -57,11 +57,11 @@ def run(fabric, prefill, decode, jobs, rules, tier_bytes_per_s, background, read
             oracle.congestion[:] = readings[min(int(now / rules.refresh_s), readings.shape[0] - 1)]
             j = _decide(d, c, jobs, rules, out, oracle, in_flight, hit_frac, seen, i, turn, pace)
             if j >= 0:
-                turn = (j + 1) % pool
+                turn = j + 1
                 _send(s, d, c, jobs, rules, progress, out, fabric, sites, oracle, in_flight, hit_frac, i, j, now)
                 flow_s = next_end(s)
             i += 1
-    return out, s.carried_bytes, _stuck_bytes(s, now, rules.until_s), events
+    return out, s.carried_bytes, _stuck_bytes(s, rules.until_s), events
 
 
 @inline
@@ -70,8 +70,7 @@ def plan_next(d, out, rules, j):
     curve, ends_at, iteration = rules.scoring.curve, d.ends_at, d.iteration[j]
     n, waiting = d.running[j], d.queue_head[j]
     if n == 0:
-        d.skip[j] = 0
-        d.next_s[j] = max(out.landed_s[waiting], d.boundary_s[j]) if waiting >= 0 else np.inf
+        d.next_s[j] = out.landed_s[waiting] if waiting >= 0 else np.inf
         return
     step = curve.base_s + curve.per_sequence_s * n
     skip = ends_at[j, 0] - iteration
@@ -79,7 +78,7 @@ def plan_next(d, out, rules, j):
         skip = min(skip, ends_at[j, q] - iteration)
     if waiting >= 0 and n < curve.max_batch:
         wait = np.ceil((out.landed_s[waiting] - d.boundary_s[j]) / step - 1e-9)
-        skip = min(skip, max(int(wait), 0))
+        skip = min(skip, int(wait))
     d.skip[j] = skip
     d.next_s[j] = d.boundary_s[j] + skip * step
 
@@ -252,15 +251,16 @@ def _set_background(s, fabric, level):
     """The background takes its share of every link, by tier or by link."""
     for link in range(s.capacity.shape[0]):
         share = level[fabric.link_tier[link]] if level.shape[0] == 4 else level[link]
-        s.capacity[link] = fabric.link_bytes_per_s[link] * (1.0 - min(max(share, 0.0), 1.0))
+        s.capacity[link] = fabric.link_bytes_per_s[link] * (1.0 - share)
 
 
 @inline
-def _stuck_bytes(s, now, until_s):
-    """Bytes of flows that have not ended."""
+def _stuck_bytes(s, until_s):
+    """Bytes of flows that have not ended; without an end of time those that nothing moves."""
     stuck = 0.0
     for q in range(s.size[0]):
         f = s.active[q]
-        settle(s, f, min(now, until_s) if now < np.inf else s.since_s[f])
+        if until_s < np.inf:
+            settle(s, f, until_s)
         stuck += s.left_bytes[f]
     return stuck

@@ -38,7 +38,6 @@ class Flows(NamedTuple):
     seen_link: np.ndarray  # (L,) last visit
     seen_flow: np.ndarray  # (F,)
     links: np.ndarray  # (L,) work list
-    flows: np.ndarray  # (F,) work list
     spare_rate: np.ndarray  # (L,) while filling
     unfrozen: np.ndarray  # (L,) while filling
     most: np.ndarray  # (F,) rate of the flow alone: its narrowest link
@@ -49,12 +48,12 @@ class Flows(NamedTuple):
 @kernel
 def no_flows(count, capacity):
     """Room for `count` flows, none of them started, on links of `capacity`."""
-    n, links = max(count, 1), capacity.shape[0]
+    n, links = count, capacity.shape[0]
     return Flows(
         np.zeros(n),
         np.zeros(n),
         np.zeros(n),
-        np.full(n, np.inf),
+        np.zeros(n),
         np.zeros((n, HOPS), np.int32),
         np.zeros(n, np.int32),
         np.zeros(n * HOPS, np.int32),
@@ -68,7 +67,6 @@ def no_flows(count, capacity):
         np.zeros(links, np.int64),
         np.zeros(n, np.int64),
         np.zeros(links, np.int32),
-        np.zeros(n, np.int32),
         np.zeros(links),
         np.zeros(links, np.int32),
         np.zeros(n),
@@ -80,7 +78,7 @@ def no_flows(count, capacity):
 @kernel(**UNCOUNTED)
 def slack(s, link):
     """Whether the flows on a link cannot fill it, whatever they get elsewhere."""
-    return s.demand[link] <= s.capacity[link] * (1.0 + 1e-12)
+    return s.demand[link] <= s.capacity[link]
 
 
 @kernel(**UNCOUNTED)
@@ -131,7 +129,6 @@ def finish(s, f):
             s.previous[after] = before
         s.crossing[link] -= 1
         s.demand[link] = s.demand[link] - s.most[f] if s.crossing[link] > 0 else 0.0
-    s.left_bytes[f], s.ends_s[f] = 0.0, np.inf
     s.size[0] -= 1
     last = s.active[s.size[0]]
     s.active[s.place[f]], s.place[last] = last, s.place[f]
@@ -166,7 +163,7 @@ def refill(s, now):
     """New max-min rates for all flows that share links, directly or through others, with the work list."""
     s.size[1] += 1
     visit = s.size[1]
-    links, flows, q = s.size[2], 0, 0
+    links, q = s.size[2], 0
     s.size[2] = 0
     while q < links:
         node = s.head[s.links[q]]
@@ -175,8 +172,6 @@ def refill(s, now):
             f = node // HOPS
             if s.seen_flow[f] != visit:
                 s.seen_flow[f] = visit
-                s.flows[flows] = f
-                flows += 1
                 for p in range(s.hops[f]):
                     link = s.path[f, p]
                     if s.seen_link[link] != visit and (s.capacity[link] == s.most[f] or not slack(s, link)):
@@ -187,7 +182,7 @@ def refill(s, now):
     for q in range(links):
         s.spare_rate[s.links[q]] = s.capacity[s.links[q]]
         s.unfrozen[s.links[q]] = s.crossing[s.links[q]]
-    while flows > 0:
+    while True:
         share, tight, q = np.inf, -1, 0
         while q < links:
             link = s.links[q]
@@ -199,7 +194,7 @@ def refill(s, now):
                 share, tight = s.spare_rate[link] / s.unfrozen[link], link
             q += 1
         if tight < 0:
-            break
+            return
         node = s.head[tight]
         while node >= 0:
             f = node // HOPS

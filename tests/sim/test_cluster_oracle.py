@@ -26,6 +26,7 @@ def same(run, slow):
         np.testing.assert_allclose(told, [getattr(r, name) for r in slow.requests], rtol=1e-9, err_msg=name)
     assert run.worker.tolist() == [r.worker for r in slow.requests]
     times, batch, stranded, queues = zip(*slow.epochs, strict=True) if slow.epochs else ((), (), (), ())
+    assert (run.epoch_s[0], run.batch[0], run.stranded_frac[0]) == (0.0, 0.0, 0.0) and not run.queues[0].any()
     np.testing.assert_allclose(run.epoch_s[1:], times, rtol=1e-9)
     np.testing.assert_allclose(run.batch[1:], batch, rtol=1e-9)
     np.testing.assert_allclose(run.stranded_frac[1:], stranded, rtol=1e-9, atol=1e-12)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.sim.cluster import Control, Flow, Hybrid, Workers, simulate
+from dmodels.models.latency import StepLaw
+from dmodels.sim.cluster import Control, Flow, Hybrid, Signal, Workers, measure, simulate
 from dmodels.sim.cluster.measured import _grows
+from dmodels.sim.cluster.records import Role
 from dmodels.sim.engines import EngineLaw, SGLang, TensorRTLLM, VllmV1
 from dmodels.sim.engines import simulate as simulate_engine
 from dmodels.sim.engines.policies import POLICIES, Capacity, rules
@@ -50,6 +54,16 @@ def test_clusters_and_their_controllers(cluster, control, refused):
             simulate(*asked)
     else:
         assert np.isfinite(simulate(*asked).end_s).all()
+
+
+def test_clusters_begin_with_the_settings_of_the_papers():
+    """Phasor's decoders and thresholds, TaiChi's chunks: who says nothing gets what is written out here."""
+    assert Workers(1, 2) == Workers(1, 2, 0, StepLaw(0.025, 0.35e-3), 256, 14_800.0, 16, 1e-5, 0.4)
+    assert Control() == Control(Signal.WORK, Flow.FREENESS, 0.62, 0.168, 0.05, 1.0, 4.0, True)
+    assert Hybrid() == Hybrid(2048.0, 256.0, 0.9, 0.1, 0.9, 0.05)
+    assert [[int(one) for one in kind] for kind in (Signal, Flow, Role)] == [[0, 1, 2, 3, 4], [0, 1, 2], [0, 1, 2]]
+    asked = {name: one.default for name, one in signature(measure).parameters.items() if one.default is not one.empty}
+    assert asked == {"chunk_tokens": 512, "percentile": 0.99, "target_frac": 0.05, "count": 4000, "at_most": 64}
 
 
 def test_prompts_and_clients_of_a_cluster():

@@ -24,7 +24,7 @@ from dmodels.sim.network import (
     simulate_many,
     summary,
 )
-from dmodels.sim.network.flows import HOPS, finish, next_end, no_flows, refill, start
+from dmodels.sim.network.flows import HOPS, finish, mix, next_end, no_flows, refill, route, start
 
 BYTES = 327680.0
 
@@ -124,6 +124,63 @@ def test_refilling_one_component_equals_filling_everything(seed):
         refill(s, end)
     assert not path
     assert s.carried_bytes.sum() == pytest.approx((sent * size).sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_flows_that_start_together_are_filled_together(seed):
+    """All before the first rates are given, some on links that others fill first."""
+    rng = np.random.default_rng(seed)
+    capacity, table = rng.uniform(1, 5, 12), np.full((25, HOPS), -1)
+    s = no_flows(25, capacity)
+    for f in range(25):
+        s.hops[f] = hops = rng.integers(1, 4)
+        s.path[f, :hops] = table[f, :hops] = rng.choice(12, hops, replace=False)
+        start(s, f, 1.0, 0.0)
+    refill(s, 0.0)
+    np.testing.assert_allclose(s.rate, max_min_rates(capacity, table), rtol=1e-12)
+
+
+def test_a_flow_draws_each_of_its_links_evenly_and_for_itself():
+    """4,000 flows over 4 uplinks of racks and 8 of pods: no count, of a link or of a pair, strays by 5 standard errors.
+    Aligned, the way down follows from the way up. A seed draws what it has always drawn."""
+    n = 4000
+    for aligned in (False, True):
+        tree = fat_tree(rack_uplinks=4, pod_uplinks=8, nic_bytes_per_s=1e9, aligned=aligned)
+        s = no_flows(n, tree.link_bytes_per_s)
+        for f in range(n):
+            route(s, f, tree, 2, 13, f % 7, 3)
+        assert (s.hops == HOPS).all()
+        first = [tree.first[7] + 4, tree.first[7] + 27, tree.first[1] + 8, tree.first[2] + 52]
+        first += [tree.first[3], tree.first[4] + 3 * 4, tree.first[5], tree.first[6] + 8]
+        nic, nic_in, port, port_in, up, down, spine, landing = (s.path - np.array(first)).T
+        assert not nic.any() and not nic_in.any()
+        np.testing.assert_array_equal(port, np.arange(n) % 7 % 4)
+        np.testing.assert_array_equal(port_in, port)
+        if aligned:
+            np.testing.assert_array_equal(landing, spine)
+            np.testing.assert_array_equal(up, spine // 2)
+            np.testing.assert_array_equal(down, up)
+            continue
+        ways = {"up": (up, 4), "down": (down, 4), "spine": (spine, 8), "landing": (landing, 8)}
+        for a, (one, many) in ways.items():
+            for b, (other, more) in ways.items():
+                seen = np.bincount(one * more + other, minlength=many * more) if a != b else np.bincount(one)
+                expected = n / len(seen)
+                assert np.abs(seen - expected).max() < 5 * np.sqrt(expected), (a, b)
+    drawn = [mix(seed, a, b) for seed, a, b in ((0, 0, 1), (1, 2, 3), (7, 1000, 4))]
+    assert drawn == [7198643361644696, 8942521874858688, 1896004527271453]
+
+
+def test_what_happens_is_counted_up_to_the_end_of_time_and_it_included():
+    """A request is decided, lands, joins and ends; its background moves on only while somebody waits for it."""
+    cluster = one_link_cluster()
+    steps = np.zeros((5, 4))
+    alone = simulate(cluster, requests([0.0], pool=4), RoutingPolicy.LOAD, background=steps, background_step_s=500.0)
+    assert alone.events == 4
+    asked = requests([0.0, 1.0, 2.0], 10.0, pool=4)
+    assert (simulate(cluster, asked, RoutingPolicy.LOAD, until_s=1.0).choice >= 0).tolist() == [True, True, False]
+    nobody = simulate(cluster, requests([], pool=4), RoutingPolicy.LOAD, background=steps)
+    assert (nobody.events, nobody.stuck_bytes, len(nobody.choice)) == (0, 0.0, 0)
 
 
 def requests(at, tokens=8192.0, output=10.0, prefill=0.0, pool=12, **more):
@@ -328,7 +385,9 @@ def test_bad_fabrics_and_requests_are_flags_and_sentences():
     assert "disconnected" in fabric_problems(dead.fabric)[0]
     run = simulate(dead, requests([0.0, 1.0], pool=8), RoutingPolicy.ROUND_ROBIN, until_s=100.0)
     assert (run.flags == Flag.INFEASIBLE).all() and run.stuck_bytes == pytest.approx(2 * 8192 * BYTES)
-    assert summary(run).served_frac == summary(run).slo_frac == 0.0
+    assert summary(run).served_frac == summary(run).slo_frac == 0.0 and not run.carried_bytes.any()
+    ever = simulate(dead, requests([0.0, 1.0], pool=8, hit_frac=[[0.0] * 8, [1.0] * 8]), RoutingPolicy.ROUND_ROBIN)
+    assert ever.stuck_bytes == 8192 * BYTES and ever.flags.tolist() == [Flag.INFEASIBLE, 0]  # all there: nothing moves
     netkv = simulate(dead, requests([0.0], pool=8), RoutingPolicy.NETKV_FULL)
     assert netkv.choice[0] == -1 and netkv.flags[0] == Flag.INFEASIBLE  # it does not start what cannot end
     full = simulate(one_link_cluster(), requests([0.0], pool=4), RoutingPolicy.LOAD, background=1.0, until_s=9.0)

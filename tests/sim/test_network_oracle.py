@@ -41,6 +41,7 @@ def a_cluster(rng):
 def requests(rng, pool, blocks):
     n = 60
     tokens = np.round(rng.uniform(200, 6000, n))
+    tokens[0] = 9000.0  # whoever comes next lands before it
     at, work = np.cumsum(rng.exponential(0.12, n)), 0.01 + 2e-5 * tokens
     output = rng.integers(1, 30, n).astype(float)
     if not blocks:

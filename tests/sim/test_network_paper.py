@@ -40,6 +40,20 @@ def test_profiles_take_prompts_of_their_lengths_and_much_as_many_tokens_a_second
     assert tokens_per_s == pytest.approx([tokens_per_s[1]] * 3, rel=0.15)
 
 
+def test_every_prompt_has_a_profile_and_long_context_begins_where_no_chat_is():
+    """Of the lengths that the paper prints: up to 8K, 1K to 128K, and beyond 16K without end."""
+    lengths = np.array([1, 1023, 1024, 8192, 8193, 16384, 16385, 131072, 131073, 1e7])
+    takes = [(lengths >= p.low_tokens) & (lengths <= p.high_tokens) for p in (CHATBOT, RAG, LONG_CONTEXT)]
+    assert [lengths[fits].tolist() for fits in takes] == [
+        lengths[:4].tolist(),
+        lengths[2:8].tolist(),
+        lengths[6:].tolist(),
+    ]
+    assert np.any(takes, axis=0).all() and not (takes[0] & takes[2]).any()
+    assert [p.ttft_slo_s for p in (CHATBOT, RAG, LONG_CONTEXT)] == [2.0, 5.0, 10.0]
+    assert [p.capacity_rps for p in (CHATBOT, RAG, LONG_CONTEXT)] == [23.3, 6.09, 2.18]
+
+
 def test_table_6_transfers_within_10_percent_and_shares_within_5_points(trace):
     at = rows(trace, runs=40)
     for policy, transfer, tier_2 in (("CACHE_LOAD", 0.835, 0.320), ("NETKV_FULL", 0.620, 0.689)):

@@ -65,15 +65,19 @@ def test_changes_of_code_and_data_but_not_of_docstrings(toy):
 
 
 def test_what_changes_nothing_is_no_change(toy):
-    """The order of what is added, of which the larger is taken, and of values among which one is looked for."""
+    """The order of what is added, of which the larger is taken, of values among which one is looked for, of axes, of
+    errors that are caught."""
     place = toy / "toy" / "same.py"
     place.write_text(
         "from jax import jit, numpy as np\nLaw = Callable[[a, b], b]\n\n\ndef f(a, b):\n"
-        "    return max(a, b), a in (b, 2 * a), np.power(a, b), jit(f, static_argnums=(0, 1))\n"
+        "    return max(a, b), a in (b, 2 * a), np.power(a, b), jit(f, static_argnums=(0, 1))\n\n\n"
+        "def g(a):\n    try:\n        return a.max((3, 4)), a.std(axis=(5, 6)), a.startswith((x, y)), (7, 8)\n"
+        "    except (KeyError, OSError):\n        return a\n"
     )
     swaps = [change.new for change in changes(place) if change.kind.startswith("swapped")]
     assert "b, a" in swaps and swaps.count("b, a") == 1 and not any(new.startswith("2 * a, b") for new in swaps)
-    assert "1, 0" not in swaps
+    assert "1, 0" not in swaps and "8, 7" in swaps
+    assert not {"4, 3", "6, 5", "y, x", "OSError, KeyError"} & set(swaps)
 
 
 def test_what_a_text_puts_in_is_changed_and_swapped(toy):

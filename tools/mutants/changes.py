@@ -109,17 +109,9 @@ class _Code:
             yield Change(self.path, start, stop, b + self.text[self.span(first)[1] : self.span(second)[0]] + a, kind)
 
     def changes(self) -> Iterator[Change]:
-        sets = {
-            id(node.comparators[0])
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn)
-        } | {
-            id(node.value)
-            for node in ast.walk(self.tree)
-            if isinstance(node, ast.keyword) and node.arg in ("static_argnums", "static_argnames")
-        }
+        sets = {id(told) for node in ast.walk(self.tree) for told in _unordered(node)}
         for node in _code(self.tree):
-            if id(node) not in sets:  # in which the order of the values says nothing
+            if id(node) not in sets:
                 yield from self.of(node)
 
     def of(self, node: ast.AST) -> Iterator[Change]:
@@ -190,6 +182,25 @@ def _expression(field: str) -> str:
             continue
         return field[:stop]
     return ""
+
+
+def _unordered(node: ast.AST) -> list[ast.expr]:
+    """What may be a tuple of which the order says nothing: values among which one is looked for, errors that are
+    caught, static arguments, axes."""
+    match node:
+        case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[values]):
+            return [values]
+        case ast.ExceptHandler(type=ast.expr() as kinds):
+            return [kinds]
+        case ast.keyword(arg="static_argnums" | "static_argnames" | "axis", value=values):
+            return [values]
+        case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[values]):
+            return [values]
+        case ast.Call(
+            func=ast.Attribute(attr="max" | "min" | "sum" | "mean" | "any" | "all"), args=[ast.Tuple() as axes]
+        ):
+            return [axes]
+    return []
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:

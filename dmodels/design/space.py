@@ -25,6 +25,7 @@ import numpy as np
 from dmodels import __version__
 from dmodels.core.devices import accelerators
 from dmodels.core.errors import InputError
+from dmodels.core.extras import check_installed
 from dmodels.core.files import check_writable
 from dmodels.core.flags import MEANINGS
 from dmodels.core.units import unit_of
@@ -82,6 +83,7 @@ def sweep(
     >>> [float(x) for x in ds.cost_usd_per_hour], ds.cost_usd_per_hour.units
     ([2.5, 5.0, 10.0], 'USD/h')
     """
+    check_installed("sweep", "xarray")
     path = None if out is None else _writable(out)
     axes, asked = _asked(function, arguments, outputs, block_points)
     like = lowered(asked).out_info

@@ -25,6 +25,7 @@ import sweep_formulas as formulas
 
 from dmodels import choice, concurrent_sequences, grid, stack, sweep, zipped
 from dmodels.catalog import gpu, model
+from dmodels.core import extras
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.units import UnitError
@@ -164,6 +165,12 @@ def test_mistakes_say_what_is_accepted(given_, says):
 def test_a_file_that_nobody_writes_is_refused_before_anything_is_asked_of_the_formula():
     with pytest.raises(InputError, match=r"\.nc, \.zarr"):
         sweep(lambda x: pytest.fail("the formula was asked"), x=grid(1.0), out="x.xlsx")
+
+
+def test_without_the_package_of_its_answer_nothing_is_asked_of_the_formula(monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"^sweep needs xarray: pip install 'dmodels\[sweep\]'$"):
+        sweep(lambda a: pytest.fail("asked"), a=grid(1, 2))
 
 
 @pytest.mark.parametrize("suffix", [".nc", ".zarr"])

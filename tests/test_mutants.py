@@ -164,6 +164,22 @@ def test_survivors_are_named_and_failures_of_their_own_do_not_count(toy):
     assert "toy                  3 of     5 noticed:  60.0%" in done.stdout
 
 
+def test_it_ends_where_less_time_is_allowed_than_it_asks_for(toy):
+    """A batch system's limit of CPU time, which no process may raise."""
+    pytest.importorskip("coverage", reason="coverage is not installed: `make mutants`")
+    asked = ["--root", str(toy), "--package", "toy", "--tests", "tests", "--count", "20", "toy"]
+    code = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (200, 200))
+from tools.mutants.__main__ import main
+sys.exit(main({asked}))
+"""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    assert done.returncode == 0 and "SURVIVED: toy/area.py:3" in done.stdout, done.stderr
+    assert "SURVIVED: toy/area.py:7" not in done.stdout
+
+
 def test_the_interval_of_a_share():
     """Wilson's for 8 of 10, as in his paper's formula: 49.0 to 94.3 %."""
     assert wilson(8, 10) == (pytest.approx(0.490, abs=1e-3), pytest.approx(0.943, abs=1e-3))

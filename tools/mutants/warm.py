@@ -60,7 +60,9 @@ class Copy:
                 os.dup2(quiet, 1), os.dup2(quiet, 2)
                 for name in [name for name in sys.modules if name.split(".")[0] in ("tools", "tests", "proofs")]:
                     del sys.modules[name]
-                resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s) + 1, int(limit_s) + 2))
+                most = resource.getrlimit(resource.RLIMIT_CPU)[1]  # which may not be raised
+                hard = int(limit_s) + 2 if most == resource.RLIM_INFINITY else min(int(limit_s) + 2, most)
+                resource.setrlimit(resource.RLIMIT_CPU, (hard - 1, hard))
                 status = int(what() or 0)
             finally:
                 sys.stdout.flush()

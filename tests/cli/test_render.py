@@ -74,6 +74,22 @@ def test_a_short_table_of_sentences_is_broken_between_words_and_not_turned():
     assert text.count("GiB") == 1 and text.count("known,") == 6 and max(map(len, text.splitlines())) <= 80
 
 
+def test_the_longest_sentence_has_the_most_room_however_short_the_others_of_its_column_are():
+    sentence = "one word after another until they are some two lines and a half of words wide altogether, and end here"
+    rows = [["short, too", "x", k, sentence if k == 4 else "no"] for k in range(6)]
+    lines = shown(("Parts", ["name", "to", "n", "why"], rows), 68).splitlines()
+    (first,) = (k for k, line in enumerate(lines) if "one word after" in line)
+    (last,) = (k for k, line in enumerate(lines) if "end here" in line)
+    assert last - first + 1 == 3  # of 45 characters; a narrower column has more
+
+
+def test_brackets_are_words_and_not_the_style_of_words(capsys):
+    """A trace may be called [bold]."""
+    show([("Traces", ["name", "[red]requests"], [["[bold]", 3]])])
+    told = capsys.readouterr().out
+    assert "[bold]" in told and "[red]requests" in told
+
+
 def test_in_a_file_a_table_is_at_most_two_hundred_characters_wide(capsys):
     """It is turned a column later than that."""
     lines = []

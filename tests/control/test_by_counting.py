@@ -144,6 +144,10 @@ def test_the_live_router_counts_as_it_is_told_and_spills_to_the_least_loaded_for
     big = router.route("a", 900.0, 10)
     assert (big.pool, big.total_tokens, big.fits) == (2, 910, False)
     assert router.route("a", math.inf, 10).fits is False
+    none = TokenBudgetRouter(tb.pools([100, 200, 300], [100, 200, 300], [0.0, 0.0, 2.0]), tb.settings(cold_ratio=1.0))
+    assert none.route("a", 90.0, 10, [1, 0, 1]).pool == 1  # where none may wait, an idle pool is taken before others
+    half = TokenBudgetRouter(tb.pools([100, 200, 300], [100, 200, 300], [1.0, 4.0, 1.2]), tb.settings(cold_ratio=1.0))
+    assert half.route("a", 90.0, 10, [2, 3, 1]).pool == 1  # 3 of 4 is less than 1 of 1.2
     edge = TokenBudgetRouter(tb.pools([100, 300], [150, 300], [2.0, 4.0]), tb.settings(cold_ratio=1.0))
     sent = [edge.route("a", size, 10, [2, 5]).pool for size in (90.0, 140.0, 141.0)]
     assert sent == [0, 0, 1]  # 150 tokens fill the short pool's context to the brim, 151 do not fit

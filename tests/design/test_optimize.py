@@ -115,8 +115,14 @@ def test_a_bound_may_hold_the_answer_and_no_answer_is_said():
         np.testing.assert_allclose(found.value["spread"], (nearest - middle) ** 2, atol=1e-9)  # from every start
     none = minimize(lambda x, p: x[0], [0.0], [1.0], constraints=lambda x, p: jnp.stack([2.0 - x[0]]), starts=2)
     assert none.flags & Flag.INFEASIBLE
-    with pytest.raises(InputError, match="low < high"):
-        minimize(hills, [1.0], [1.0])
+    for low, high, says in (
+        ([1.0], [1.0], r"^low \[1\.\] and high \[1\.\]: accepted are bounds with low < high$"),
+        ([2.0], [1.0], r"^low \[2\.\] and high \[1\.\]: accepted are bounds with low < high$"),
+        ([2.0], [np.inf], r"^low \[2\.\] and high \[inf\]: accepted are finite bounds of one shape \(n,\)$"),
+        ([2.0], [3.0, 4.0], r"^low \[2\.\] and high \[3\. 4\.\]: accepted are finite bounds of one shape \(n,\)$"),
+    ):
+        with pytest.raises(InputError, match=says):
+            minimize(hills, low, high)
 
 
 def test_at_a_bound_the_best_stays_and_its_value_moves():

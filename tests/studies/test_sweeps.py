@@ -94,10 +94,13 @@ def test_a_sweeps_places_are_those_of_its_combinations(monkeypatch):
     assert seen["slowdown"] == 1.5 and "ttft_slo_s" not in seen and seen["rate_rps"].values == (5.0, 6.0)
     for (i, tp), (j, kv) in itertools.product(enumerate(axes["tp"]), enumerate(axes["kv"])):
         at = seen["combinations"][int(seen["tp"].records[i] + seen["kv"].records[j])]
-        assert (at["tp"], at["kv"], at["gpu"], at["pp"]) == (tp, kv, "l40s", 1)
+        assert (at["tp"], at["kv"], at["gpu"]) == (tp, kv, "l40s")
+        assert (at["pp"], at["dp"], at["ep"], at["weights"]) == (1, 1, 1, study.Precision.AS_PUBLISHED)
     assert len(seen["combinations"]) == 6 and all(seen[name] == 0.0 for name in study.BUILT if name not in axes)
     named = study.sweep_designs(scenario, {"percentile": [0.5, 0.9]})
     assert named.points["ttft_s"].attrs["long_name"] == "TTFT"
+    (alone,) = seen["combinations"]
+    assert (alone["tp"], alone["kv"]) == (1, study.Precision.AS_PUBLISHED)
     half = study.sweep_designs(study.Scenario({"percentile": 0.5, "rate_rps": 1.0}), {"tp": [1]})
     assert half.points["ttft_s"].attrs["long_name"] == "TTFT P50"
 

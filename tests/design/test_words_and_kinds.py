@@ -169,6 +169,8 @@ def test_other_mistakes_and_their_words():
         sweep(partial(lambda y, x: x, 1.0), x=grid(1.0))
     with pytest.raises(InputError, match=r"y = .*: accepted are numbers, records, functions and text"):
         sweep(lambda x, y: x, x=grid(1.0), y=object())
+    with pytest.raises(InputError, match=r"y = \(2\.0, <object .*: accepted are numbers, records, functions and text"):
+        sweep(lambda x, y: x, x=grid(1.0), y=(2.0, object()))  # a part of it is none of these
     alone = xr.Dataset({"flags": ((), np.int32(0)), "x": ((), 3.0)})
     assert take(alone, np.array([0])).x.values.tolist() == [3.0] and len(pareto(alone, minimize="x").x) == 1
 

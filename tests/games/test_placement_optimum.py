@@ -242,6 +242,15 @@ def test_bounds_on_a_line_come_from_a_dual():
     assert 0.8 * exact.value.social_s <= best_bound(game).value <= exact.value.social_s + 1e-9
 
 
+def test_a_bound_on_a_line_is_the_sum_of_those_of_its_blocks():
+    """At given prices each block is alone; what the places cost all together is paid once."""
+    rng = np.random.default_rng(15)
+    rates, prices = rng.integers(0, 9, (4, 70)).astype(float), rng.uniform(0.0, 9.0, (4, 1))
+    of = lambda w: price_bound(PlacementGame(w, [0.5], [1.0], line(4, 1.0), 8.0), prices)
+    alone = [of(rates[:, [b]]) for b in range(70)]
+    assert of(rates) == pytest.approx(sum(alone) + 69 * prices.sum(), rel=1e-12) and len(set(alone)) > 30
+
+
 @pytest.mark.parametrize("prices", [[[-1.0]], [[np.nan]], [1.0]])
 def test_bad_prices_are_refused(prices):
     with pytest.raises(InputError):

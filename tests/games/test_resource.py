@@ -274,6 +274,8 @@ def test_trouble_has_a_flag_and_a_sentence():
     whole = integer_split(tight)
     assert whole.flags & Flag.INFEASIBLE and np.isinf(whole.value.cost) and np.isnan(whole.value.decode_gpus)
     assert whole.certificate["cost_by_prefill"].tolist() == [np.inf] and whole.steps == 1
+    never = integer_split(Game(lambda x: x + jnp.inf, Alone(Exponential(0.5)), 4.0))  # in none of its splits
+    assert never.flags == Flag.NONFINITE and np.isinf(never.certificate["cost_by_prefill"]).all()
     wavy = Game(Logistic(6.0, 0.5), Alone(Logistic(6.0, 0.5)), 9.0)  # together they need 12
     found = equilibrium(wavy)
     assert found.flags & Flag.NOT_UNIQUE and "not convex" in explain(wavy, found)[0]

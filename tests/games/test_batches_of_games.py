@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 
+from dmodels.core.errors import InputError
 from dmodels.games import routing
 from dmodels.games.anarchy import coarse_ceiling_s, price_of_anarchy, smoothness
 from dmodels.games.routing import RoutingGame
@@ -35,6 +36,10 @@ ASKED = {
         of(game, at(game)) for of in (routing.social_cost_s, routing.paper_cost_s, routing.potential)
     ],
     "gain": lambda game: routing.gain_s(game, at(game)),
+    "one assignment in every game": lambda game: [
+        of(game, [2, 0, 1, 0, 1])
+        for of in (routing.social_cost_s, routing.paper_cost_s, routing.potential, routing.gain_s)
+    ],
 }
 
 
@@ -54,3 +59,11 @@ def test_games_that_share_some_of_what_they_are(ask):
             alone = RoutingGame(pick(f, 2), pick(overlap, 2), float(pick(np.asarray(omega), 0)), pick(counts, 1))
             for many, one in zip(told, jax.tree.leaves(ask(alone)), strict=True):
                 np.testing.assert_allclose(np.asarray(many)[which], one, rtol=1e-12, atol=0.0)
+
+
+def test_assignments_are_as_many_as_games_or_one():
+    game = RoutingGame([[1.0, 2.0], [1.0, 2.0]], np.zeros((5, 2, 2)), counts=np.ones((5, 2)))
+    assert routing.social_cost_s(game, [0, 1]).tolist() == routing.social_cost_s(game, [[0, 1]]).tolist() == [2.0] * 5
+    says = r"^assignment has shape \(4, 2\); accepted for a batch of shape \(5,\): a worker for each of 2 requests, "
+    with pytest.raises(InputError, match=says + "once or once for each game$"):
+        routing.social_cost_s(game, np.zeros((4, 2), int))

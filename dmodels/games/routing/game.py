@@ -135,7 +135,8 @@ def flow(game: RoutingGame, assignment: Real) -> np.ndarray:
     groups, workers = game.groups_count, game.workers_count
     counts = a.shaped()[2]
     n = counts.sum(-1)
-    if given.shape[-2:] == (groups, workers) and (given.sum(-1) == counts).all() and (given >= 0).all():
+    batch, is_flow = _together(given.shape[:-2], a.batch), given.shape[-2:] == (groups, workers)
+    if batch is not None and is_flow and (given.sum(-1) == counts).all() and (given >= 0).all():
         either = (counts == 1).all() and groups == workers
         if either and given.ndim >= len(a.batch) + 2:
             raise InputError(
@@ -143,16 +144,30 @@ def flow(game: RoutingGame, assignment: Real) -> np.ndarray:
                 "of shape (requests,), which `worker_of_each(flow)` makes, or profiles in batches of another size"
             )
         if not either:
-            return given.astype(np.int64)
+            return np.broadcast_to(given, (*batch, groups, workers)).astype(np.int64)
     if given.ndim < 1 or given.shape[-1] != n.max() or (n != n.max()).any():
         raise InputError(f"assignment has shape {given.shape}; accepted: a worker for each of {n.max()} requests")
     if (given != np.floor(given)).any() or given.min() < 0 or given.max() >= workers:
         raise InputError(f"assignment holds {given.min()}..{given.max()}; accepted are workers 0..{workers - 1}")
-    one_hot = given[..., None] == np.arange(workers)
-    ends = np.cumsum(np.broadcast_to(counts, (*given.shape[:-1], groups)), -1)
-    total = np.concatenate([np.zeros((*one_hot.shape[:-2], 1, workers), np.int64), np.cumsum(one_hot, -2)], -2)
+    batch = _together(given.shape[:-1], a.batch)
+    if batch is None:
+        raise InputError(
+            f"assignment has shape {given.shape}; accepted for a batch of shape {a.batch}: a worker for each of "
+            f"{n.max()} requests, once or once for each game"
+        )
+    one_hot = np.broadcast_to(given, (*batch, n.max()))[..., None] == np.arange(workers)
+    ends = np.cumsum(np.broadcast_to(counts, (*batch, groups)), -1)
+    total = np.concatenate([np.zeros((*batch, 1, workers), np.int64), np.cumsum(one_hot, -2)], -2)
     ends = np.concatenate([np.zeros_like(ends[..., :1]), ends], -1)
     return np.diff(np.take_along_axis(total, ends[..., None], -2), axis=-2)
+
+
+def _together(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The batch of all of them; None where they do not go together."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        return None
 
 
 def worker_of_each(flows: np.ndarray) -> np.ndarray:

@@ -103,6 +103,7 @@ def test_forecasts_of_congestion_begin_with_the_first_reading():
 def test_limits_of_thresholds_and_pools():
     """What is accepted at its very ends, and refused just beyond."""
     tb.threshold_settings(5.0, 5.0), tb.pools([8192.0, 65536.0], [8192, 65536], 0.0), tb.pools([5.0, 5.0], [5, 20])
+    assert tb.pools([5.0], [20]).contexts_tokens.tolist() == [20.0] == tb.pools([], [20]).thresholds_tokens.tolist()
     TokenBudgetRouter(tb.pools([5.0], [5.0, 20.0]), adaptive=[tb.threshold_settings(5.0, 5.0)])
     for wrong in ((0.0, 5.0), (6.0, 5.0), (1.0, 5.0, 0.0), (1.0, 5.0, 1.0), (1.0, 5.0, 0.1, 1.0), (1.0, 5.0, 0.1, 0.0)):
         with pytest.raises(InputError, match="target_frac"):

@@ -173,3 +173,6 @@ def test_a_run_is_measured_behind_its_first_fifth_and_the_cache_spares_prefill()
     assert found["ttft_mean_s"].value == pytest.approx(late.mean()) == found["e2e_mean_s"].value
     assert found["ttft_p99_s"].value == pytest.approx(np.quantile(late, 0.99))
     assert found["ttft_mean_s"].flags & Flag.OVERLOAD and found["role_changes_count"].value == 0.0
+    work = work.replace(rate_rps=0.4)
+    light = measure(work, Workers(1, 1), STILL, jax.random.key(0), **asked | {"count": 100})
+    assert light["ttft_mean_s"].value == pytest.approx(2.0) and light["ttft_mean_s"].flags == 0

@@ -33,6 +33,7 @@ def of(record, **changes):
         (of(BOTH, slots=1), STILL, ""),
         *((of(BOTH, **{name: 0}), STILL, "at least one of each") for name in ("prefill", "decode", "slots")),
         (of(BOTH, standby=-1), STILL, "standby from 0"),
+        (Workers(2, 0, 3, slots=4), STILL, "^prefill 2, decode 0, standby 3, slots 4; accepted: at least one of"),
         (BOTH, of(STILL, theta_flow=0.001), ""),
         *((BOTH, of(STILL, theta_flow=x), "theta_flow") for x in (0.0, 1.0)),
         *((BOTH, of(STILL, theta_frag=x), "theta_frag") for x in (-0.1, 1.0)),

@@ -80,3 +80,17 @@ def test_a_lone_prompt_passes_the_second_stage_of_a_pipeline_as_fast_as_the_firs
     taken = np.diff(fleet.serve(0, mine, (1,)).ttft_s)
     step = np.diff(np.interp(lengths, pool.law.tokens, pool.law.times_s[0]))
     np.testing.assert_allclose(taken, 2.0 * step, rtol=0.1)
+
+
+def test_of_prompts_that_fill_steps_twice_as_long_ones_take_twice_as_long_in_a_pipeline_too():
+    isl, one = np.array([4096.0]), np.ones(1)
+    workload = Workload(isl, 16.0 * one, one, 0.0 * one, 4.0, 0.1)
+    own = {"engine": Engine(max_num_batched_tokens=2048.0), "split": False, "thresholds_tokens": ()}
+    pool = serving_pool(
+        price(question("llama-3.1-70b", ["h100_sxm"], workload, SLO(60.0, 1.0), tp=(4,), pp=(2,), **own)), 0, 0
+    )
+    lengths, when = np.array([4096.0, 8192.0]), np.array([100.0, 200.0])
+    fleet = ServingFleet((pool,))
+    (mine,) = fleet.own(Recording(when, lengths, 16.0 + 0.0 * when, 0.0 * when, 300.0, "far apart").requests())
+    once, twice = fleet.serve(0, mine, (1,)).ttft_s
+    assert twice == pytest.approx(2.0 * once, rel=0.1)

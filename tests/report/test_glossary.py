@@ -49,3 +49,32 @@ def test_every_link_has_its_entry():
 
 def test_a_word_that_was_linked_before_is_left():
     assert linked("<p>slots</p>", {"slots"}) == "<p>slots</p>"
+
+
+def test_every_word_has_its_own_meaning():
+    """The part without which it would be another word's."""
+    own = {
+        "80 % interval": "Four of five measured values",
+        "SLO": "Service level objective",
+        "TTFT": "first output token",
+        "TPOT": "/ (output tokens - 1)",
+        "E2E": "last output token",
+        "P99": "99 of 100",
+        "in flight": "at the same time",
+        "slots": "can have in flight",
+        "headroom": "may grow before",
+        "saturation": "only grows",
+        "knee": "1 % more load",
+        "instance": "One running engine",
+        "layout": "tensor parallelism",
+        "pool": "share a queue",
+        "prefill": "reads the prompt",
+        "decode": "one token a step",
+        "KV": "Keys and values",
+        "calibrated": "From measurements",
+        "assumed": "nothing was measured",
+        "replayed": "request by request",
+    }
+    assert own.keys() == WORDS.keys()
+    for word, part in own.items():
+        assert [other for other, meaning in WORDS.items() if part in meaning] == [word]

@@ -54,6 +54,9 @@ def test_lines_and_words_have_contrast_on_both_papers():
     assert all(contrast(colour, "#FFFFFF") >= 3 for colour in style.COLOURS[:4])
     assert all(contrast(colour, "#FFFFFF") >= 4.5 for colour in (*style.WRITING, style.INK, style.SOFT))
     assert all(contrast(colour, dark) >= 4.5 for colour in style.ON_DARK)
+    for paper, of in ((style.PAPER, lambda colour: colour), (dark, style._DARK.get)):
+        stand_out = [contrast(of(colour), paper) for colour in (style.INK, style.SOFT, style.GRID, style.FILL)]
+        assert stand_out == sorted(stand_out, reverse=True) and stand_out[1] >= 4.5 > 2.0 > stand_out[2]
     assert len(set(style.MARKERS)) == len(style.COLOURS)
     assert len({style.marker(k) for k in range(len(style.COLOURS))}) == len(style.COLOURS)
 

@@ -12,6 +12,7 @@ from dmodels.core.errors import InputError
 from dmodels.games import routing
 from dmodels.games.anarchy import coarse_ceiling_s, price_of_anarchy, smoothness
 from dmodels.games.routing import RoutingGame
+from dmodels.models.latency import affine
 
 
 def at(game):
@@ -67,3 +68,10 @@ def test_assignments_are_as_many_as_games_or_one():
     says = r"^assignment has shape \(4, 2\); accepted for a batch of shape \(5,\): a worker for each of 2 requests, "
     with pytest.raises(InputError, match=says + "once or once for each game$"):
         routing.social_cost_s(game, np.zeros((4, 2), int))
+
+
+def test_one_curve_is_that_of_every_worker():
+    """Three requests or groups, two workers."""
+    line, caches = affine(1.5, 2.0), np.array([[0.5, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    once, twice = (RoutingGame(f, caches, 2.0) for f in (line, [line, line]))
+    assert once.arrays().f.tolist() == twice.arrays().f.tolist() == [[[3.5, 5.0, 6.5]] * 2]

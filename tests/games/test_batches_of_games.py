@@ -75,3 +75,11 @@ def test_one_curve_is_that_of_every_worker():
     line, caches = affine(1.5, 2.0), np.array([[0.5, 0.0], [0.0, 1.0], [0.0, 0.0]])
     once, twice = (RoutingGame(f, caches, 2.0) for f in (line, [line, line]))
     assert once.arrays().f.tolist() == twice.arrays().f.tolist() == [[[3.5, 5.0, 6.5]] * 2]
+
+
+def test_games_of_a_batch_may_have_more_requests_than_others():
+    """In the paper's form each counts its own: with all caches full nobody pays for a miss, and omega for each."""
+    game = RoutingGame([[1.0, 2.0, 4.0]] * 2, np.ones((2, 2)), 5.0, counts=[[1, 1], [1, 2]])
+    flows = np.array([[[1, 0], [0, 1]], [[1, 0], [0, 2]]])
+    assert routing.social_cost_s(game, flows).tolist() == [1 + 1, 1 + 2 * 2]
+    assert routing.paper_cost_s(game, flows).tolist() == [2 - 2 * 5, 5 - 3 * 5]

@@ -195,7 +195,8 @@ def social_cost_s(game: RoutingGame, assignment: Real) -> np.ndarray:
 
 def paper_cost_s(game: RoutingGame, assignment: Real) -> np.ndarray:
     """Sum of f_j(n_j) - omega o_ij, the paper's form: omega a request less than `social_cost_s`; may be negative."""
-    paper: np.ndarray = social_cost_s(game, assignment) - np.asarray(game.omega) * game.arrays().counts.sum(-1).max()
+    requests = game.arrays().shaped()[2].sum(-1)
+    paper: np.ndarray = social_cost_s(game, assignment) - np.asarray(game.omega) * requests
     return paper
 
 

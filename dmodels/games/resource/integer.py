@@ -53,7 +53,8 @@ def integer_split(game: Game, optimum: Solution | None = None) -> Solution:
     best = optimum or social_optimum(game)
     out = jax.tree.map(lambda leaf: np.reshape(np.asarray(leaf), (*shape, *leaf.shape[1:])), out)
     feasible = np.isfinite(out.value.cost)
-    gap = np.where(feasible, out.value.cost - best.value.cost, np.nan)
+    with np.errstate(invalid="ignore"):  # where no split has an answer neither has a cost
+        gap = np.where(feasible, out.value.cost - best.value.cost, np.nan)
     return Solution(out.value, dict(out.certificate, integrality_gap=gap), out.flags, out.steps)
 
 

@@ -123,6 +123,11 @@ def test_what_costs_as_much_is_not_kept_out_by_rounding(in_turn):
     assert ensure.fewest(ones, (1, 1), 0.3) == (1, 1) and ensure.fewest(ones, (1, 1), 0.29) is None
 
 
+@pytest.mark.parametrize("money", [0.0, 5.0, math.inf])
+def test_what_costs_nothing_is_limited_by_nothing(money):
+    assert ensure.fewest(trial((3, 3), (9, 9), (0.0, 0.0), in_turn=False), (7, 2), money) == (7, 2)
+
+
 def test_what_costs_too_much_to_keep_up_is_not_played(monkeypatch):
     monkeypatch.setattr(ensure, "Verdict", None)
     assert ensure.fewest(trial((9, 9), (50, 50), (2.0, 3.0), in_turn=True, least=(2, 3)), (1, 1), 12.9) is None

@@ -203,7 +203,9 @@ def fewest(trial: Trial, requests: Recording, most_usd_per_hour: float = math.in
     for k, (guess, least, price) in enumerate(zip(trial.guess, trial.least, trial.prices, strict=True)):
         alone = lambda n, k=k: verdict.keeps(k, [n] * (k + 1))
         left = most_usd_per_hour - trial.cost(found) + least * price
-        most = int(min(most_tried(trial)[k], left / price))
+        most = most_tried(trial)[k]
+        if left < most * price:  # and what costs nothing is limited by nothing
+            most = int(left / price)
         possible = partial(verdict.possible, k)
         count = smallest(alone, _start(guess, least), least, most, possible) if most >= least else None
         if count is None:

@@ -33,10 +33,8 @@ def best_response(game: PlacementGame, tier, worker: int) -> Solution:
     """
     a = game.arrays()
     tier = checked(a, tier)
-    each = _own(a, kernels.outside(tier, a)[:, worker], worker)
-    row, cost, _ = choose(a, worker, *each)
-    gain = _spent(*each, tier[worker]) - cost
-    return Solution(row, {"cost_s": cost, "gain_s": gain}, np.int32(0), np.int64(1))
+    now, row, cost, _ = _turn(a, worker, *_own(a, kernels.outside(tier, a)[:, worker], worker), tier[worker])
+    return Solution(row, {"cost_s": cost, "gain_s": now - cost}, np.int32(0), np.int64(1))
 
 
 def gains_s(game: PlacementGame, tier) -> np.ndarray:
@@ -118,9 +116,7 @@ class _Selfish:
             paid, most = kernels.stays(tier[i], i, a, self.out, prices)
             if most <= self.worth_frac * paid:
                 return False
-        each = _own(a, self.out[:, i], i)
-        now = _spent(*each, tier[i])
-        row, cost, self.prices[i] = choose(a, i, *each)
+        now, row, cost, self.prices[i] = _turn(a, i, *_own(a, self.out[:, i], i), tier[i])
         if now - cost <= self.worth_frac * now:
             return False
         before = tier[i].copy()
@@ -138,11 +134,8 @@ class _Coordinated:
 
     def _response(self, i: int) -> tuple[float, np.ndarray, float]:
         """(what all pay now, worker i's tiers at which they pay least, what they then pay)."""
-        a = self.a
-        cost = kernels.social_costs(a, self.near, i)
-        each = cost[:, :-1], cost[:, -1]
-        row, best, _ = choose(a, i, *each)
-        return _spent(*each, self.tier[i]), row, best
+        cost = kernels.social_costs(self.a, self.near, i)
+        return _turn(self.a, i, cost[:, :-1], cost[:, -1], self.tier[i])[:3]
 
     def move(self, i: int) -> bool:
         """Play worker i's best response for all; False if it lowers nothing."""
@@ -163,8 +156,8 @@ class _Coordinated:
 def regrets(a: PlacementArrays, tier: np.ndarray) -> np.ndarray:
     """`gains_s` of arrays."""
     out = kernels.outside(tier, a)
-    each = [_own(a, out[:, i], i) for i in range(len(tier))]
-    return np.array([_spent(*own, tier[i]) - choose(a, i, *own)[1] for i, own in enumerate(each)])
+    turns = (_turn(a, i, *_own(a, out[:, i], i), tier[i]) for i in range(len(tier)))
+    return np.array([now - cost for now, _, cost, _ in turns])
 
 
 def isolated_s(game: PlacementGame) -> np.ndarray:
@@ -181,6 +174,13 @@ def _own(a: PlacementArrays, out: np.ndarray, i: int) -> tuple[np.ndarray, np.nd
     """Worker i's cost of each block kept in each tier (m, T), and not kept (m,)."""
     w = a.demand[i]
     return w[:, None] * np.minimum(a.access[i], out[:, None]), w * out
+
+
+def _turn(
+    a: PlacementArrays, i: int, kept: np.ndarray, unkept: np.ndarray, row: np.ndarray
+) -> tuple[float, np.ndarray, float, np.ndarray | None]:
+    """(what worker i pays with `row` as its tiers, and `choose`)."""
+    return _spent(kept, unkept, row), *choose(a, i, kept, unkept)
 
 
 def _spent(kept: np.ndarray, unkept: np.ndarray, row: np.ndarray) -> float:

@@ -43,11 +43,11 @@ class Chooser:
         body = self.bodies(file)
         found = _in_turn([test for test in self.tests if test.runs(file, changed & body)])
         if not changed & body:
-            names = _names_at(text, first)
-            readers = {other: bits for other in self.files if (bits := self.mentions(other, names))}
-            found += _in_turn([test for test in self.tests if _word(names).search(self.text_of(test)[1])])
+            word = re.compile(rf"\b(?:{'|'.join(map(re.escape, _names_at(text, first)))})\b")
+            readers = {other: bits for other in self.files if (bits := self.mentions(other, word))}
+            found += _in_turn([test for test in self.tests if word.search(self.text_of(test)[1])])
             found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])
-            found += _in_turn([test for test in self.tests if _word(names).search(self.text_of(test)[0])])
+            found += _in_turn([test for test in self.tests if word.search(self.text_of(test)[0])])
         found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
         if not COMPILED.search(text) and found:
             found += _in_turn(opened)
@@ -62,9 +62,9 @@ class Chooser:
         """The lines inside functions, as bits: what runs when it is called, not when it is imported."""
         return _bodies(self.files[file])
 
-    def mentions(self, file: str, names: frozenset[str]) -> int:
-        """Lines inside functions in which one of `names` stands."""
-        word, bits = _word(names), 0
+    def mentions(self, file: str, word: re.Pattern[str]) -> int:
+        """Lines inside functions in which `word` stands."""
+        bits = 0
         for number, line in enumerate(self.files[file].splitlines(), start=1):
             bits |= (word.search(line) is not None) << number
         return bits & self.bodies(file)
@@ -85,11 +85,6 @@ class Chooser:
                     found.append(other)
                     open_ends += [other] if COMPILED.search(text) else []
         return found
-
-
-def _word(names: frozenset[str]) -> re.Pattern[str]:
-    """Any of `names`, as a word of its own."""
-    return re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
 
 
 @cache

@@ -123,9 +123,11 @@ def test_what_costs_as_much_is_not_kept_out_by_rounding(in_turn):
     assert ensure.fewest(ones, (1, 1), 0.3) == (1, 1) and ensure.fewest(ones, (1, 1), 0.29) is None
 
 
-@pytest.mark.parametrize("money", [0.0, 5.0, math.inf])
+@pytest.mark.parametrize("money", [0.0, 5.0, 20.0, math.inf])
 def test_what_costs_nothing_is_limited_by_nothing(money):
     assert ensure.fewest(trial((3, 3), (9, 9), (0.0, 0.0), in_turn=False), (7, 2), money) == (7, 2)
+    free_decoders = trial((5, 9), (50, 50), (2.0, 0.0), in_turn=True)
+    assert ensure.fewest(free_decoders, (5, 9), money) == (None if money < 10 else ensure.fewest(free_decoders, (5, 9)))
 
 
 def test_what_costs_too_much_to_keep_up_is_not_played(monkeypatch):

@@ -241,7 +241,7 @@ def _cheapest_two(trial: Trial, verdict: Verdict, most_usd_per_hour: float) -> t
     second_most, price = ample[1], trial.prices
     step, best, cost = max(1, first // 16), None, most_usd_per_hour
     while first <= tops[0] and trial.cost((first, floor)) < cost:
-        if cost < math.inf:  # only what is cheaper matters, and mostly the most of that breaks already
+        if cost < math.inf and price[1] > 0:  # only what is cheaper matters, and mostly the most of that breaks already
             second_most = min(second_most, math.ceil((cost - first * price[0]) / price[1] - 1e-9) - 1)
         if second_most < floor:
             break

@@ -80,6 +80,14 @@ def test_what_changes_nothing_is_no_change(toy):
     assert not {"4, 3", "6, 5", "y, x", "OSError, KeyError"} & set(swaps)
 
 
+def test_a_number_becomes_what_it_could_be_by_mistake(toy):
+    """One more, which would not be seen of a million; minutes for seconds, unless it is a tolerance."""
+    place = toy / "toy" / "numbers.py"
+    place.write_text("few, many, big, tiny, none = 20, 4096, 1e6, 1e-9, 0\n")
+    of_numbers = [change.new for change in changes(place) if change.kind in ("constant", "unit")]
+    assert of_numbers == ["21", "1200", "6144", "245760", "1500000.0", "60000000.0", "1.000000001", "1", "1"]
+
+
 def test_what_a_text_puts_in_is_changed_and_swapped(toy):
     place = toy / "toy" / "told.py"
     place.write_text("def told(a, b, c):\n    return f'{{a}} {1e3 * a:.1f} ms of {b!r}' f', {c[1:2]:>4}'\n")

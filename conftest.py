@@ -35,7 +35,9 @@ if QUICK:
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
 #: Folders and files of tests that run a few programs again and again, or those of other processes, to the last bit, or
 #: that share theirs with such; in the others nothing is optimised at all.
-OPTIMISED = ("audit", "cli", "design", "studies", "test_one_memory", "fit")
+OPTIMISED = ("audit", "cli", "design", "studies", "test_one_memory", "fit", "report")
+#: Folders that run last: what they share with those before is compiled and kept by then, not compiled in both workers.
+LAST = ("report", "solvers")
 
 # A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.
 gc.set_threshold(100_000, 20, 20)
@@ -75,6 +77,10 @@ def _optimise_little(request):
     jax.config.update(
         "jax_disable_most_optimizations", QUICK and {request.path.parent.name, request.path.stem}.isdisjoint(OPTIMISED)
     )
+
+
+def pytest_collection_modifyitems(items) -> None:
+    items.sort(key=lambda item: item.path.parent.name in LAST)
 
 
 def pytest_collection_finish() -> None:

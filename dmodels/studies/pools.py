@@ -204,7 +204,7 @@ def _notes(s: PoolStudy, engine: SlotEngine, headroom: Headroom, pools_count: in
     if len(s.best) + 1 < pools_count:
         lines.append(f"More than {len(s.best) + 1} pools: another saves less than {_WORTH_FRAC:.1%} of the instances.")
     unequal = float(pooling.work_savings(0.0, 1.0, 1.0, engine, headroom))
-    if abs(unequal) > 1e-12:
+    if unequal:
         lines.append(
             f"Headroom of {float(headroom.single):g} for one pool against {float(headroom.long):g} for the "
             f"long one alone makes {unequal:.1%}, whatever the traffic."

@@ -316,3 +316,19 @@ def test_what_is_no_saved_plan(answer, tmp_path):
     good = saved({"name": "all"})
     file.write_text(json.dumps(good))
     assert read_plan(file) == good
+
+
+def test_an_instance_for_all_classes_runs_what_its_question_says(monkeypatch):
+    """As many sequences and tokens as the engine may, of the layout's precision, on its own GPU."""
+    made = []
+    monkeypatch.setattr(priorities, "hosted_server", lambda *given, **limits: made.append((*given, limits)))
+    monkeypatch.setattr(priorities, "in_precision", lambda model, layout: f"{model} in {layout.weights}")
+    asked = Record(model="llama", gpus={"a": "an a", "b": "a b"}, backend="sglang")
+    asked.engine = Record(max_num_seqs_count=48.0, max_num_batched_tokens=4096.0)
+    own = Layout("b", tp=2, weights="fp8")
+    calibration = Record(efficiency=lambda layout: f"as {layout.gpu} does")
+    priorities._server(Record(question=asked, calibration=calibration), own)
+    ((name, place, efficiency, limits),) = made
+    assert (name, efficiency) == (str(own), "as b does") and float(place.parallel.tp) == 2.0
+    assert (place.model, place.gpu, place.gpu_name, place.engine) == ("llama in fp8", "a b", "b", "sglang")
+    assert limits == {"max_num_seqs": 48, "max_num_batched_tokens": 4096}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from dmodels import Parallel, Trace, catalog
 from dmodels.models.cache import stack_distances
 from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill
-from dmodels.studies.place.buy import cheapest
+from dmodels.studies.place.buy import cheapest, needed_blocks
 
 LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
 
@@ -60,3 +61,12 @@ def test_no_purchase_is_cheaper(count, seed):
             found, _ = cheapest(state, tiers, weights, target, latency, 0.0)
             assert found.usd == pytest.approx(least, rel=1e-9), (part, hits, latency, found)
             assert found.hit_frac >= target - 1e-12 and found.first_token_s <= latency
+
+
+def test_a_share_of_all_reads_takes_as_many_blocks_as_the_last_of_them_lies_deep():
+    """k of n hit where the k-th least distance fits; a share is k / n, in whatever digits a machine has for it."""
+    for reads in (7, 49, 100):
+        state = SimpleNamespace(accesses=reads, sorted_distances=np.arange(1.0, reads - 1.0) * 3)  # of two first uses
+        least = [needed_blocks(state, hits / reads) for hits in range(reads + 1)]
+        assert least == [*(3.0 * hits for hits in range(reads - 1)), math.inf, math.inf]
+        assert needed_blocks(state, 0.01 / reads) == 3.0 and needed_blocks(state, 1.01 / reads) == 6.0

@@ -17,7 +17,7 @@ from dmodels.formats.telemetry.request_log import read_requests
 from dmodels.sim.engines import EngineLaw
 from dmodels.sim.requests import Served
 from dmodels.studies.plan import RequestClass, question
-from dmodels.studies.servers import PoolOf, compare, comparison, of_plan, plan_together, play, server
+from dmodels.studies.servers import PoolOf, SplitServers, compare, comparison, of_plan, plan_together, play, server
 from tests.audit.asking import ask
 from tests.audit.commands import audit
 from tests.audit.terminal import audit_shown
@@ -248,6 +248,31 @@ def test_a_saved_split_is_simulated():
     assert both.ttft_s[::10] == pytest.approx(sent[::10])
     assert (both.ttft_s[answers > 1] > sent[answers > 1]).all() and (both.ttft_s < sent + 3 * step).all()
     assert np.nanmax(both.tpot_s) < 1.05 * step
+
+
+def test_what_a_split_makes_of_requests_one_by_one():
+    """A prompt takes a second for its place and is sent at 10 ms a token; who is sent first is decoded first."""
+    seen = []
+
+    class Workers:
+        def serve(self, arrival, prompts, answers):
+            seen.append(answers.tolist())
+            late = arrival + 1.0
+            return Served(arrival, arrival + 0.25, late, late, answers, restarts=np.array([1, 0, 0, 2]))
+
+    class Decoders:
+        def inside(self, arrival, prompts, answers, *, sent):
+            seen.append((arrival.tolist(), prompts.tolist(), answers.tolist(), sent))
+            first = arrival + np.array([0.5, 0.25, 0.125])
+            return Served(arrival, arrival, first, first + answers, answers, restarts=np.array([4, 8, 16]))
+
+    prompts, answers = [900, 100, 100, 100], [5, 1, 7, 3]
+    done = SplitServers((Workers(), Decoders()), 0.01).serve([0.0, 1.0, 2.0, 3.0], prompts, answers)
+    # sent at 1, 2, 3 and 4 s, and there at 10, 3, 4 and 5 s; the second has its only token
+    assert seen == [[1, 1, 1, 1], ([4.0, 5.0, 10.0], [100, 100, 900], [7, 3, 5], True)]
+    assert done.first_token_s.tolist() == [10.125, 3.0, 4.5, 5.25] and done.end_s.tolist() == [15.125, 3.0, 11.5, 8.25]
+    assert (done.arrival_s.tolist(), done.output_tokens.tolist()) == ([0, 1, 2, 3], answers)
+    assert done.admitted_s.tolist() == [0.25, 1.25, 2.25, 3.25] and done.restarts.tolist() == [17, 0, 4, 10]
 
 
 def test_no_server_in_stages_is_simulated():

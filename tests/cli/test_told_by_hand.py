@@ -1,0 +1,86 @@
+"""Lines that commands print, each word and number in its place, of answers made by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace as Record
+
+import pytest
+
+from dmodels.cli import claims, route
+from dmodels.cli.plan_inputs import PlanInputs
+from dmodels.cli.schema import read_scenario
+from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
+from dmodels.games.anarchy import PriceOfAnarchy
+from tests.audit.shown import terminal_tables
+
+CLAIM = {"id": "X-1", "says": "one thing", "source": "arXiv:1", "where": "Eq. (2)", "verdict": "REFUTED"}
+CLAIM |= {"needs": ("a > 0", "b > 1"), "error": "5 %", "counterexample": "a = 1", "minimal": "a = 2", "means": "wait"}
+CLAIM |= {"page": "proofs/x.py"}
+
+
+def test_a_claim_in_the_order_of_a_planners_questions(capsys):
+    claims._show(CLAIM, "2 passed")
+    assert capsys.readouterr().out.splitlines() == [
+        "X-1       one thing",
+        "source    arXiv:1, Eq. (2)",
+        "verdict   refuted",
+        "holds if  a > 0; b > 1",
+        "error     5 %",
+        "breaks    a = 1",
+        "smallest  a = 2",
+        "decision  wait",
+        "page      proofs/x.py",
+        "check     2 passed",
+    ]
+    claims._show(CLAIM | {"says": "a " * 99, "error": "", "needs": ()}, "not run")
+    first, second, *others = capsys.readouterr().out.splitlines()
+    assert (first, second) == ("X-1       " + " ".join("a" * 50), " " * 10 + " ".join("a" * 49))  # of 110 columns
+    assert [line[:10].strip() for line in others] == [
+        *("source", "verdict", "breaks", "smallest", "decision", "page", "check")
+    ]
+
+
+def test_claims_as_a_list(capsys):
+    claims._list({"X-1": CLAIM})
+    (rows,) = terminal_tables(capsys.readouterr().out).values()
+    assert [list(row.values()) for row in rows] == [["X-1", "refuted", "one thing", "Eq. (2)"]]
+    assert list(rows[0]) == ["id", "", "claim", "where"]
+
+
+def test_a_search_that_was_cut_short_in_a_sentence_and_costs_of_a_request(capsys):
+    price = dict.fromkeys(PriceOfAnarchy._fields, 0.0) | {"flags": int(Flag.NOT_CONVERGED), "optimum_s": 8.0}
+    price |= {"worst_s": 24.0, "best_s": 12.0, "lower": 3.0, "upper": 4.25, "stability_lower": 1.25}
+    cost = Record(mean_s=5.0, worst_s=9.0, ratio=2.5, worst_ratio=4.5)
+    found = Record(price=PriceOfAnarchy(**price | {"stability_upper": 1.5}), policies={"random": cost})
+    route._show(Record(requests=4, prefixes=2, workers=3), found)
+    *table, said = capsys.readouterr().out.splitlines()
+    ((title, rows),) = terminal_tables("\n".join(table)).items()
+    assert title == "4 requests, 2 prefixes, 3 workers: ok"
+    assert [list(row.values()) for row in rows] == [
+        ["worst equilibrium", "6", "3", "4.25"],
+        ["best equilibrium", "3", "1.25", "1.5"],
+        ["optimum", "2", "1", "1"],
+        ["random", "5", "2.5", "4.5"],
+    ]
+    assert said == (
+        "The search for equilibria was cut short. The dearest that was found costs 3 times the optimum, and none costs "
+        "more than 4.25 times; the cheapest costs 1.5 times, and none costs less than 1.25 times."
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "nearest"),
+    [
+        ("space", "thp", ["tp", "pp", "thresholds"]),  # and a checkpoint is a little further
+        ("space", "zzz", ["tp", "pp", "wide_ep", "weights", "kv", "checkpoint"]),
+        ("gpu", "zzz", ["name", "file", "price", "inventory", "node", "regions"]),
+    ],
+)
+def test_a_key_that_nobody_knows_is_told_with_those_that_could_be_meant(table, key, nearest, tmp_path):
+    """The nearest three, or where none is near some that there are."""
+    file = tmp_path / "plan.toml"
+    file.write_text(f"[{table}]\n{key} = 1\n")
+    with pytest.raises(InputError) as told:
+        read_scenario(file, PlanInputs)
+    assert str(told.value) == f"{file}: {table}.{key} is unknown; the nearest are {', '.join(nearest)}"

@@ -74,7 +74,7 @@ def pool_study(
     held = float(engine.blocks_count * engine.block_tokens)
     wide = max(longest, min(2.0 ** np.ceil(np.log2(longest)), held))
     context = wide if context_tokens is None else float(context_tokens)
-    if not context >= longest * (1 - 1e-9):
+    if not context >= longest:
         raise InputError(f"context_tokens = {context:g}: accepted is at least {longest:,.0f}, the longest request")
     rate = float(workload.rate_rps) if rate_rps is None else float(rate_rps)
     if not (np.isfinite(rate) and rate > 0):

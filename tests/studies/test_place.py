@@ -105,6 +105,7 @@ def test_each_curve_is_of_its_own_policy(answer, spared_s):
     c, ids, starts = answer.curves, TRACE.block_ids, TRACE.block_starts
     distances, minutes = stack_distances(ids, starts), np.floor(TRACE.time_s / 60.0)
     assert (c.blocks[0], c.blocks[-1], c.replayed_blocks[-1]) == (1, len(np.unique(ids)), c.blocks[-1])
+    assert 48 <= len(c.blocks) <= 64 and 16 <= len(c.replayed_blocks) <= 24  # in a plain loop, which takes its time
     for k in (0, len(c.replayed_blocks) // 2, -3):
         for name, policy in (("lfu", Eviction.LFU), ("kvbm", Eviction.KVBM)):
             hit = replay(ids, starts, c.replayed_blocks[k], policy, minutes).hit

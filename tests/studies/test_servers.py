@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dmodels.sim.engines import EngineLaw
 from dmodels.sim.requests import Served
 from dmodels.studies.plan import RequestClass, question
 from dmodels.studies.servers import PoolOf, SplitServers, compare, comparison, of_plan, plan_together, play, server
+from dmodels.studies.size import size
 from tests.audit.asking import ask
 from tests.audit.commands import audit
 from tests.audit.terminal import audit_shown
@@ -48,6 +50,28 @@ def test_the_blocks_are_what_the_memory_leaves(small):
     tokens = small.policy.kv_blocks * small.policy.block_tokens
     free = 0.9 * 79.18 * 2**30 - 16.06e9
     assert 0.9 < tokens * 131072 / free < 1.0
+
+
+@pytest.mark.parametrize("model", ["gemma-3-27b", "llama-3.1-8b"])
+def test_a_cache_of_windows_holds_as_many_requests_of_4096_tokens_as_fit(model):
+    """By the memory of one sequence; of those that are longer, windows keep a smaller part."""
+    where = catalog.gpu("h200_sxm"), Parallel(tp=2.0)
+    found = server(model, "h200_sxm", where[1], max_num_seqs=16, max_num_batched_tokens=1024)
+    tokens = found.policy.kv_blocks * found.policy.block_tokens
+    held = size(catalog.model(model), *where, 4096.0, batched_tokens=1024, max_sequences=16)
+    assert tokens // 4096 == int(held.slots.slots_count) > 100
+
+
+def test_how_far_a_law_is_from_a_log_is_a_share_of_its_duration():
+    """From its first request to its last token, whenever that was: here 10 s, and 0.3 s and 0.1 s late."""
+    arrival = np.array([100.0, 104.0])
+    measured = Served(arrival, arrival, arrival + 1.0, np.array([103.0, 110.0]), np.array([5, 6]))
+    late = measured._replace(first_token_s=measured.first_token_s + 0.3, end_s=measured.end_s + 0.1)
+    asked = SimpleNamespace(inside=lambda *given, law: late)
+    log = SimpleNamespace(input_tokens=np.array([9, 9]))
+    assert comparison._apart(asked, log, measured, "law") == pytest.approx(math.sqrt((0.09 + 0.01) / 2) / 10)
+    metrics = {one.name: one.measured_s for one in comparison._metrics(late, measured)}
+    assert metrics["duration_s"] == pytest.approx(10.0)
 
 
 def test_limits_are_those_of_a_rank():

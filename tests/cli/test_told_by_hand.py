@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace as Record
 
 import pytest
 
-from dmodels.cli import claims, route
+from dmodels.cli import claims, route, sweep
 from dmodels.cli.plan_inputs import PlanInputs
 from dmodels.cli.schema import read_scenario
 from dmodels.core.errors import InputError
@@ -39,6 +40,44 @@ def test_a_claim_in_the_order_of_a_planners_questions(capsys):
     assert [line[:10].strip() for line in others] == [
         *("source", "verdict", "breaks", "smallest", "decision", "page", "check")
     ]
+
+
+def test_curves_are_drawn_over_numbers_of_which_there_may_be_one():
+    picture = sweep._picture
+    assert picture("curves", None, Path("x.nc"), {"gpu": ["a", "b"], "tp": [4.0]}) == Path("x.png")
+    assert picture("curves", Path("y.svg"), Path("x.nc"), {"tp": [4.0]}) == Path("y.svg")
+    with pytest.raises(InputError, match="--plot curves: needs an axis of numbers; given are gpu, kv"):
+        picture("curves", None, Path("x.nc"), {"gpu": ["a"], "kv": ["fp8"]})
+    with pytest.raises(InputError, match="--plot heatmap: needs two axes; 1 given, which --plot curves draws"):
+        picture("heatmap", None, Path("x.nc"), {"tp": [1.0, 2.0]})
+    assert picture("heatmap", None, Path("x.nc"), {"tp": [1.0], "pp": [1.0]}) == Path("x.png")
+
+
+def test_the_best_points_of_a_sweep_in_the_order_of_what_they_are(capsys):
+    """Axes, what ranks them, the fleet, its cost and its latencies."""
+    names = ["tpot_s", "cost_usd_per_hour", "tp", "ttft_s", "gpus", "e2e_s", "instances", "gpu_tokens_per_s"]
+    best = [dict(zip(names, map(float, range(1, 9)), strict=True))]
+    found = Record(
+        explanation="All of 4.", best=best, pareto=best * 3, output="e2e_s", label=lambda name: f"{name} [u]"
+    )
+    sweep._show(found, {"tp": [1, 2]}, {})
+    first, *table, last = capsys.readouterr().out.splitlines()
+    ((title, rows),) = terminal_tables("\n".join(table)).items()
+    shown = {
+        "tp": "3",
+        "e2e_s": "6",
+        "instances": "7",
+        "gpus": "5",
+        "cost_usd_per_hour": "2",
+        "ttft_s": "4",
+        "tpot_s": "1",
+    }
+    assert [list(row.items()) for row in rows] == [[(f"{name} [u]", value) for name, value in shown.items()]]
+    assert (first, title, last) == (
+        "All of 4.",
+        "the best points by e2e_s",
+        "3 points on the front of e2e_s against TTFT",
+    )
 
 
 def test_claims_as_a_list(capsys):

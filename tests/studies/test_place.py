@@ -327,6 +327,7 @@ def test_the_pool_as_a_game_reads_what_was_used_before(answer):
 def test_without_a_link_a_pool_is_worth_nothing():
     alone = place(TRACE, LLAMA, H100, TP4, tiers(), workers=4, link_bytes_per_s=1e-6)
     assert [row.pooling_frac for row in alone.pooled] == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert [f"{row.pooling_frac:.1%}" for row in alone.pooled] == ["0.0%", "0.0%"]  # and not less
 
 
 def test_networked_storage_computes_nothing_again():
@@ -357,6 +358,8 @@ WRONG = {
     "tiers.HBM.size_bytes = -1": {"tiers": [Tier("HBM", -1.0, 1.0)]},
     "tiers.HBM.read_bytes_per_s = 0": {"tiers": [Tier("HBM", 1.0, 0.0)]},
     "at most one unlimited tier": {"tiers": [Tier("a", np.inf, 1.0), Tier("b", 1.0, 1.0)]},
+    "unlimited tier, the last": {"tiers": [Tier("a", 1.0, 1.0), Tier("b", np.inf, 1.0), Tier("c", 1.0, 1.0)]},
+    "behind limited ones": {"tiers": [Tier("a", np.inf, 1.0)]},
     "target_hit_frac = 1.5": {"target_hit_frac": 1.5},
     "workers = 0": {"workers": 0},
 }

@@ -72,7 +72,7 @@ def test_pools_without_traffic_or_parts_are_refused():
             asked(rate_rps=rate)
     with pytest.raises(InputError, match="pools_count = 1: accepted are whole numbers from 2"):
         asked(pools_count=1)
-    assert (asked().rate_rps, asked(rate_rps=7.0).rate_rps) == (5.0, 7.0)
+    assert (asked().rate_rps, asked(rate_rps=0.5).rate_rps) == (5.0, 0.5)
 
 
 def test_dollars_count_gpus_not_instances():

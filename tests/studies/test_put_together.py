@@ -101,7 +101,8 @@ def test_a_transfer_scenario_without_a_word_is_the_papers_cluster_under_its_rag_
 def test_transfer_scenarios_that_are_none(table, wrong, why):
     with pytest.raises(ValueError, match=why):
         TransferScenario.model_validate({table: wrong})
-    right = {"traffic": {"min_tokens": 8.0, "max_tokens": 8.0}, "telemetry": {"background": [0.1] * 4}}
+    right = {"traffic": {"min_tokens": 8.0, "max_tokens": 8.0}}
+    right["telemetry"] = {"background": [0.1] * 4, "refresh": "1 ms"}
     assert TransferScenario.model_validate(right | {"pools": {"prefill_instances": 15}})
 
 

@@ -117,6 +117,7 @@ def test_prompts_are_in_the_steps_that_littles_law_says():
     found = times(concurrency=20.0)
     assert found.prompt_tokens == pytest.approx(found.decode_count / 500 * 2000)
     assert found.mixed_frac == pytest.approx(1 - np.exp(-found.decode_count / 500))
+    assert times(concurrency=3000.0, input_tokens=8000.0, output_tokens=20.0).mixed_frac == 1.0  # and no more
 
 
 def test_what_does_not_fit_has_no_throughput():

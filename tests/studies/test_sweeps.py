@@ -71,6 +71,9 @@ def test_a_point_by_arithmetic(monkeypatch):
     other = sized(monkeypatch, gpu=1.0, rate_rps=60.0, price_usd_per_hour=1.0, slowdown=2.0)
     assert (other["cost_usd_per_hour"], other["ttft_s"]) == (28.0, pytest.approx(2.0 * 60.0 / 7))
     assert other["output_tokens_per_s"] == pytest.approx(6000.0)
+    assert sized(monkeypatch, gpu=1.0, rate_rps=0.5, slowdown=0.5)["output_tokens_per_s"] == pytest.approx(50.0)
+    cheap = sized(monkeypatch, gpu=1.0, price_usd_per_hour=0.5)
+    assert cheap["cost_usd_per_hour"] == 14.0 and cheap["flags"] == 0
     free = sized(monkeypatch, gpu=1.0, price_usd_per_hour=0.0)
     assert free["cost_usd_per_hour"] == 0.0  # a price, and none of the catalogue's
     few = sized(monkeypatch, gpu=1.0, instances=2.0)

@@ -14,6 +14,7 @@ from dmodels import SLO, Trace, Workload, catalog
 from dmodels.cli import main
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import Parallel
+from dmodels.fit.calibration import efficiency_for
 from dmodels.formats.telemetry.request_log import read_requests
 from dmodels.sim.engines import EngineLaw
 from dmodels.sim.requests import Served
@@ -72,6 +73,18 @@ def test_how_far_a_law_is_from_a_log_is_a_share_of_its_duration():
     assert comparison._apart(asked, log, measured, "law") == pytest.approx(math.sqrt((0.09 + 0.01) / 2) / 10)
     metrics = {one.name: one.measured_s for one in comparison._metrics(late, measured)}
     assert metrics["duration_s"] == pytest.approx(10.0)
+
+
+def test_clients_wait_for_the_tokenizer_before_an_engine_sees_a_prompt(small):
+    """Some milliseconds, by the calibration; it is admitted and answered as it would be without."""
+    known_ms = float(efficiency_for("h100_sxm", "vllm", "bf16", "llama-3.1-8b", parallel=Parallel()).prompt_ms)
+    asked = np.arange(3.0), np.full(3, 100), np.full(3, 5)
+    seen, own = small.serve(*asked), small.inside(*asked)
+    late_s = small.prompt_s
+    assert 1.0 < known_ms < 100.0 and 1000.0 * late_s == pytest.approx(known_ms, rel=0.1)
+    np.testing.assert_allclose(seen.first_token_s - own.first_token_s, late_s)
+    np.testing.assert_allclose(seen.end_s - own.end_s, late_s)
+    np.testing.assert_array_equal(seen.admitted_s, own.admitted_s)
 
 
 def test_limits_are_those_of_a_rank():

@@ -10,9 +10,10 @@ import pytest
 
 from dmodels import SLO, Parallel, Trace, Workload
 from dmodels.control.netkv import POLICIES
+from dmodels.core.flags import Flag
 from dmodels.games.routing import POLICIES as ROUTERS
 from dmodels.sim.requests import Served
-from dmodels.studies import router_costs, router_log, watch
+from dmodels.studies import router_costs, router_log, split, watch
 from dmodels.studies.explore import Dials
 from dmodels.studies.place import Tier
 from dmodels.studies.servers import PoolOf, play, playing, server
@@ -172,3 +173,33 @@ def test_records_of_which_little_is_said():
     assert Tier("HBM", 1.0, 2.0) == Tier("HBM", 1.0, 2.0, latency_s=0.0, usd_per_gib=0.0)
     rest = {"cached_frac": 0.0, "headroom_frac": 0.0, "spare_count": 0.0, "max_gpus": math.inf, "weights": "", "kv": ""}
     assert Dials(1.0, 2.0, 3.0, 4.0, 5.0, "", {}) == Dials(1.0, 2.0, 3.0, 4.0, 5.0, "", {}, **rest)
+
+
+def test_a_split_is_told_with_its_equilibrium_its_optimum_and_its_planners(monkeypatch):
+    """A burst is half as busy again, unless it is said otherwise; workers that cannot change pools are not planned."""
+    solved = lambda cost, flags=0, **more: Record(value=Record(cost=cost, **more), flags=flags)
+    selfish, best, whole, asked = solved(3.0), solved(2.0, prefill_gpus=1.5), solved(2.5), []
+    fakes = {"equilibrium": lambda game: selfish, "social_optimum": lambda game: best, "explain": lambda *_: ["so"]}
+    fakes |= {"integer_split": lambda game, optimum: whole, "_curves": lambda game, x: (2 * x, 3 * x)}
+    fakes |= {"_slope": lambda game, x: 0.25 * x, "check_layout": lambda *_: None}
+    fakes["serving_game"] = lambda *given, prefill, decode: asked.append((*given, prefill, decode)) or "game"
+    fakes["_planners"] = lambda game, found, rate: ({"one": rate}, {"one": found})
+    for name, fake in fakes.items():
+        monkeypatch.setattr(split, name, fake)
+    two, four = Parallel(tp=2.0), Parallel(tp=4.0)
+    given = "model", "gpu", Record(rate_rps=8.0), "slo", 24.0
+    found = split.split(*given, two, two)
+    assert asked[0] == (*given, two, two)
+    assert (found.equilibrium, found.optimum, found.whole) == (selfish, best, whole)
+    assert (found.loss_frac, found.slope_gpus_per_rps, found.notes) == (0.5, 0.375, ["so"])
+    x = found.prefill_gpus
+    assert (x[0], x[-1]) == (0.0, 24.0) and np.ptp(np.diff(x)) < 1e-9 and 200 <= len(x) <= 400
+    assert found.ttft_frac.tolist() == (2 * x).tolist() and found.itl_frac.tolist() == (3 * x).tolist()
+    assert found.arrival_rps.tolist() == [8.0] * 20 + [12.0] * 20 + [8.0] * 60
+    assert found.courses["one"] is found.arrival_rps and found.scores == {"one": whole}
+    apart = split.split(*given, two, four, 3.0)
+    told = "Prefill and decode workers differ in GPUs, so no worker can change pools: planners are not run."
+    assert (apart.courses, apart.scores, apart.notes[-1], apart.arrival_rps.size) == ({}, {}, told, 0)
+    best.value.cost, best.flags, whole.flags = 0.0, int(Flag.OVERLOAD), int(Flag.NO_FIT)
+    none = split.split(*given, two, two)
+    assert math.isnan(none.loss_frac) and math.isnan(none.slope_gpus_per_rps) and none.courses == {} == none.scores

@@ -65,6 +65,9 @@ def test_no_purchase_is_cheaper(count, seed, alike):
             found, _ = cheapest(state, tiers, weights, target, latency, 0.0)
             assert found.usd == pytest.approx(least, rel=1e-9), (part, hits, latency, found)
             assert found.hit_frac >= target - 1e-12 and found.first_token_s <= latency
+            assert (found.saved_usd_per_hour, found.payback_h) == (0.0, math.inf if found.usd else 0.0)
+    paid, _ = cheapest(state, tiers, weights, ceiling, math.inf, 1e-3)
+    assert 0 < paid.saved_usd_per_hour < 0.1 and paid.payback_h == pytest.approx(paid.usd / paid.saved_usd_per_hour)
 
 
 def test_a_share_of_all_reads_takes_as_many_blocks_as_the_last_of_them_lies_deep():

@@ -74,7 +74,7 @@ def pool_study(
     held = float(engine.blocks_count * engine.block_tokens)
     wide = max(longest, min(2.0 ** np.ceil(np.log2(longest)), held))
     context = wide if context_tokens is None else float(context_tokens)
-    if not context >= longest * (1 - 1e-9):
+    if not context >= longest:
         raise InputError(f"context_tokens = {context:g}: accepted is at least {longest:,.0f}, the longest request")
     rate = float(workload.rate_rps) if rate_rps is None else float(rate_rps)
     if not (np.isfinite(rate) and rate > 0):
@@ -204,7 +204,7 @@ def _notes(s: PoolStudy, engine: SlotEngine, headroom: Headroom, pools_count: in
     if len(s.best) + 1 < pools_count:
         lines.append(f"More than {len(s.best) + 1} pools: another saves less than {_WORTH_FRAC:.1%} of the instances.")
     unequal = float(pooling.work_savings(0.0, 1.0, 1.0, engine, headroom))
-    if abs(unequal) > 1e-12:
+    if unequal:
         lines.append(
             f"Headroom of {float(headroom.single):g} for one pool against {float(headroom.long):g} for the "
             f"long one alone makes {unequal:.1%}, whatever the traffic."

@@ -16,6 +16,7 @@ import urllib.parse
 import urllib.request
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -242,6 +243,28 @@ def test_caches_are_offered_as_engines_can_be_started_with_them(address):
     assert offered == ["bf16", "fp8"]
     for kv in offered:
         assert get(f"{address}/answer.json", kv=kv)[0] == 200
+
+
+def test_an_answer_is_found_once_for_its_words_and_its_pictures_and_not_kept_for_ever(monkeypatch):
+    """A page that is left open would fill the memory; and what is asked for of late is still there."""
+    from dmodels.cli import explore_server
+
+    made = []
+    monkeypatch.setattr(explore_server, "turned", lambda asked, dials: dials)
+    monkeypatch.setattr(explore_server, "read_dials", lambda asked, given: given.get("rate"))
+    monkeypatch.setattr(explore_server, "plan", lambda dials, ensure: made.append((dials, ensure)) or dials)
+    for part in ("answer_fragment", "pictures_fragment"):
+        monkeypatch.setattr(explore_server.explore_page, part, lambda *shown: "")
+    parts = {route.path: route.endpoint for route in explore_server.application("asked", "a.toml").routes}
+    ask = lambda path, rate: parts[path](SimpleNamespace(query_params={"rate": rate}))
+    ask("/answer", "1"), ask("/pictures", "1")
+    assert made == [(None, False), ("1", False)]  # at rest, and of the dials
+    for k in range(200):
+        ask("/answer", f"2{k}")
+    ask("/answer", "2180")
+    assert len(made) == 202
+    ask("/answer", "1")
+    assert len(made) == 203
 
 
 def test_a_port_in_use_is_one_line():

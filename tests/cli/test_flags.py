@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from dmodels import catalog
 from dmodels.cli import COMMANDS, app, main
 from dmodels.cli.command import Form
 from dmodels.cli.plan_inputs import GpuTable, PlanInputs
@@ -186,20 +187,33 @@ CASES: dict[str, dict] = {
         "key.seed": 3,
     },
     'simulate --rate "7 req/s" --instances 3 --slots 5 --prefill-instances 2 --standby-instances 1 '
-    '--policy reactive --iteration "9 ms,0.5 ms" --chunk 256 --percentile 0.95': {
+    '--policy reactive --iteration "9 ms,0.5 ms" --chunk 256 --percentile 0.95 --precision 0.1 --requests 5000 '
+    "--seed 3": {
         **under("machines", {"prefill": 2, "decode": 3, "standby": 1, "slots": 5, "kv_blocks": 5}),
         **under("machines.step", {"base_s": 9e-3, "per_sequence_s": 5e-4}),
         "control.signal": "Signal.REQUESTS",
         "control.flow": "Flow.REACTIVE",
+        "control.theta_frag": 0,
+        "target_frac": 0.1,
+        "count": 5000,
+        "key.seed": 3,
         "prefill_iteration_s": 9.5e-3,
         "chunk_tokens": 256,
         "percentile": 0.95,
     },
-    'simulate --trace t.csv --rate "7 req/s" --steady --iteration "9 ms,0.5 ms" --slots 5': {
+    "simulate --policy taichi --prefill-instances 2 --chunk 3": {  # of which a quarter is none
+        "control()": "Hybrid",
+        "control.chunk_tokens": 3,
+        "control.decode_chunk_tokens": 1,
+        **under("workload", {"name": "azure-paper", "rate_rps": 1}),
+    },
+    'simulate --trace t.csv --rate "7 req/s" --steady --iteration "9 ms,0.5 ms" --slots 5 --requests 2000 --seed 4': {
         "()": "replay_trace",
         "trace.path": "t.csv",
         "rate_rps": 7,
         "stationary": True,
+        "count": 2000,
+        "key.seed": 4,
         **pool(0, 1, 5, chunk_tokens=512, prefill="Prefill.OWN"),
         "policy": "RoutingPolicy.SHORTEST_QUEUE",
         "spill_queue": INF,
@@ -218,6 +232,15 @@ CASES: dict[str, dict] = {
         "percentile": 0.95,
         "seed": 3,
         "stationary": True,
+    },
+    f'simulate {SERVER} --trace t.csv --rate "7 req/s" --instances 3': {
+        **under("traffic", {"()": "read_trace", "path": "t.csv"}),
+        "rate_rps": 7,
+        "pools[0].label": "all",
+        "pools[0].server.instances": 3,
+    },
+    f'simulate {SERVER} --workload mooncake --rate "7 req/s"': {
+        **under("traffic", {"()": "catalog.workload", "name": "mooncake", "rate_rps": 7}),
     },
     f"predict rows.csv {SERVER} --engine sglang --precision fp8 --tuned": {
         "path": "rows.csv",
@@ -335,6 +358,11 @@ CASES: dict[str, dict] = {
         "asked.asked.measured.machine.tp": 4,
         **under("asked.regions[0]", {"name": "east", "inventory": {"h100_sxm": 32, "l40s": 4}}),
         "asked.regions[0].price_usd_per_hour": {"h100_sxm": 2.1},
+    },
+    'plan --trace t.csv --class "late: team=nightly, ttft 60 s, e2e 90 s, percentile 0.9, priority 3"': {
+        "asked.workload.class_column": "team",
+        **under("asked.slo.classes.classes[0]", {"name": "late", "label": "nightly", "priority": 3}),
+        **under("asked.slo.classes.classes[0].slo", {"ttft_s": 60, "tpot_s": 0.08, "e2e_s": 90, "percentile": 0.9}),
     },
     "plan --telemetry a.json --no-sensitivity --verify --from-deployment run.sh": {
         "asked.workload()": "read_workload",
@@ -534,6 +562,11 @@ def test_documents_state_what_was_asked(here, monkeypatch):
     assert long == {"instances": 3, "slots_count": 5, "max_tokens": None}
     stated = {"policy": "random", "base_s": 9e-3, "per_sequence_s": 5e-4, "decode_instances": 0, "rate_rps": 7}
     assert all(alike(fleet[name], value) for name, value in stated.items())
+    shared = told("size --model qwen3-8b --gpu h100_sxm --tp 4 --pp 2 --backend sglang", monkeypatch)
+    # SGLang sets half a GiB aside, 1.5 MiB a token of a step, 2 MiB for each of 512 sequences on four GPUs, and 128 MiB
+    # for each of eight
+    aside = (512 + 1.5 * 8192 + 2 * 512 + 128 * 8) * 2**20
+    assert alike(shared["utilization_frac"], 1 - aside / float(catalog.gpu("h100_sxm").memory_bytes))
     apart = told(next(line for line in CASES if "--standby" in line), monkeypatch)
     assert (apart["prefill_instances"], apart["decode_instances"], apart["standby_instances"]) == (2, 3, 1)
     default = told('simulate --rate "7 req/s" --prefill-instances 2', monkeypatch)

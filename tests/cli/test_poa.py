@@ -43,6 +43,10 @@ def test_json_holds_the_librarys_numbers(tmp_path, capsys):
     index = poa_index([r["latency"] for r in records[:100]], worker, [r["overlap"] for r in records[:100]])
     first = result["windows"][0]
     assert first["poa_hat"] == pytest.approx(float(index.poa_hat)) and len(result["windows"]) == 2
+    assert first["end_s"] == records[99]["completion"] and first["start_s"] == records[0]["completion"]
+    told = [float(index.observed_s), float(index.optimum_s)]
+    assert [first["observed_s"], first["optimum_s"]] == pytest.approx(told) and told[0] != pytest.approx(told[1])
+    assert first["loads"] == [worker.count(j) for j in range(3)] and first["ttft_p99_s"] == pytest.approx(0.1)
     assert first["routing"] * first["constant"] * first["queueing"] == pytest.approx(first["poa_hat"])
     assert first["driver"] == "constant" and first["regime"] == "below"
     assert result["log"]["rows"] == result["log"]["kept"] == 200

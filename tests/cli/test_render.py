@@ -55,6 +55,18 @@ def test_sentences_are_broken_between_words_in_one_table():
     assert text.count("what it says") == 1 and "…" not in text and text.count("sentence") == 60
 
 
+def test_a_table_of_more_than_twelve_rows_is_not_turned():
+    """Its reader compares rows, not columns."""
+    head = ["name", *(f"a column {k}" for k in range(9))]
+    for count in (12, 13):
+        text = shown(("Many", head, [[f"row {i}", *(1000 * i + k for k in range(9))] for i in range(count)]), 60)
+        assert any(line.startswith("│ a column 3") for line in text.splitlines()) == (count == 12)
+
+
+def test_a_wide_table_without_rows_has_its_title():
+    assert "Pools" in shown((WIDE[0], WIDE[1], []), 40)
+
+
 def test_a_name_wider_than_the_terminal_is_folded_and_not_cut():
     many = ("Catalogue", ["name", "memory", "bandwidth"], [[f"gpu{i}" + "x" * 40, i, i] for i in range(20)])
     assert shown(many, 40).count("x") == 2 * 20 * 40

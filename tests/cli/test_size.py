@@ -41,6 +41,17 @@ def test_the_table_names_the_parts_and_the_instance(capsys):
     assert code == 0
     for words in ("8 x h200_sxm", "routed experts", "engine logs", "per instance of 8 GPUs", "azure-conv", "99%"):
         assert words in out
+    parts = [
+        "embedding and head",
+        "attention ",
+        "dense FFNs",
+        "routed experts",
+        "padding",
+        "activations",
+        "driver",
+        "left",
+    ]
+    assert (places := [out.index(part) for part in parts]) == sorted(places)  # weights, what runs, and the cache
 
 
 def test_what_does_not_fit_says_have_need_and_the_way_out(capsys):

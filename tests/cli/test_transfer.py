@@ -100,8 +100,9 @@ def test_missing_files_and_wrong_endings(scenario, capsys, tmp_path):
 def test_show_python_prints_what_runs(scenario, capsys):
     path = scenario()
     assert main(["transfer", path, "--show-python"]) == 0
-    space = {}
-    exec(capsys.readouterr().out, space)
+    space, printed = {}, capsys.readouterr().out
+    assert "'rate'" in printed and "pods" not in printed  # what the file says, and nothing that goes without saying
+    exec(printed, space)
     assert space["answer"].kv_bytes_per_token == 327680
 
 

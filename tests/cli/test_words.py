@@ -230,17 +230,21 @@ def test_a_plan_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
     assert main(["plan", "--deploy", "kubernetes", "--out", str(tmp_path / "folder"), "--verify", "--ensure"]) == 0
     tools = seen["tools"]
     assert (tools.form, tools.folder, seen["out"]) == ("kubernetes", tmp_path / "folder", None)
-    assert (seen["verify"], seen["ensure"], seen["solve_for"]) == (True, True, None)
+    assert (seen["verify"], seen["ensure"], seen["solve_for"], seen["sensitivity"]) == (True, True, None, True)
 
 
 def test_a_report_is_written_as_it_can_be_asked_again(monkeypatch, tmp_path):
     seen = []
-    monkeypatch.setattr(plan, "answer", lambda asked, form, again, **how: seen.append((again, str(how["out"]))) or 0)
+    monkeypatch.setattr(
+        plan, "answer", lambda asked, form, again, **how: seen.append((again, str(how["out"]), how)) or 0
+    )
     monkeypatch.chdir(tmp_path)
     Path("a plan.toml").write_text("")
     assert main(["report", "a plan.toml", "--out", "page.html"]) == 0 == main(["report", "a plan.toml"])
     asked = "dmodels report 'a plan.toml' --out "
-    assert seen == [(f"{asked}page.html", "page.html"), (f"{asked}'a plan.html'", "a plan.html")]
+    assert [one[:2] for one in seen] == [(f"{asked}page.html", "page.html"), (f"{asked}'a plan.html'", "a plan.html")]
+    for *_, how in seen:
+        assert (how["sensitivity"], how["ensure"], how["verify"]) == (True, None, False)
 
 
 def test_formats_say_what_reads_and_what_writes_them(capsys):

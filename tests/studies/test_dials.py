@@ -95,6 +95,11 @@ def test_a_dial_moves_its_own_number_alone(asked, name):
         assert after[name] == pytest.approx(TURNED[name])
 
 
+def test_a_dial_may_stand_below_one(asked):
+    low = {"rate_rps": 0.5, "isl_tokens": 0.5, "osl_tokens": 0.25, "price_usd_per_hour": {"h100_sxm": 0.5}}
+    assert numbers(turned(asked, replace(at_rest(asked), **low)))["rate_rps"] == 0.5
+
+
 def test_lengths_keep_their_shape(asked):
     longer = turned(asked, replace(at_rest(asked), isl_tokens=2 * 770.0, osl_tokens=0.5 * 87.0)).workload
     np.testing.assert_allclose(longer.input_tokens, 2 * np.asarray(MIX.input_tokens))

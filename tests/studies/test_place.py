@@ -13,7 +13,7 @@ import pytest
 
 from dmodels import Parallel, Trace, catalog, read_trace
 from dmodels.core.errors import InputError
-from dmodels.models.cache import remaining_prefill_s, stack_distances
+from dmodels.models.cache import Eviction, leader, lost_hits, remaining_prefill_s, replay, stack_distances
 from dmodels.models.latency import prefill_s
 from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill, place, use_of
 
@@ -83,6 +83,84 @@ def test_tiers_serve_what_their_stack_says_and_latency_is_a_sum_over_requests(an
     assert [row.served_frac for row in answer.tiers] == pytest.approx([(tier == k).mean() for k in range(3)])
     assert [row.read_s for row in answer.tiers] == pytest.approx(read[:3])
     assert answer.first_token_s == pytest.approx((load + compute).mean(), rel=1e-9)
+
+
+READ = np.array([160 * 2**20 / 13.4e12, 2e-5 + 160 * 2**20 / 50e9, 1e-4 + 160 * 2**20 / 6e9, 0.0])
+
+
+def requests_of(hit):
+    """How many of the blocks (accesses,) of each request are found."""
+    return np.add.reduceat(hit, TRACE.block_starts[:-1])
+
+
+@pytest.fixture(scope="module")
+def spared_s():
+    """Seconds that a hit spares its request, in the mean."""
+    found = np.isfinite(stack_distances(TRACE.block_ids, TRACE.block_starts))
+    return float((computed_s(requests_of(False & found)) - computed_s(requests_of(found))).sum() / found.sum())
+
+
+def test_each_curve_is_of_its_own_policy(answer, spared_s):
+    """Of blocks that are forgotten once a minute; what is recomputed takes two FLOPs a parameter and token."""
+    c, ids, starts = answer.curves, TRACE.block_ids, TRACE.block_starts
+    distances, minutes = stack_distances(ids, starts), np.floor(TRACE.time_s / 60.0)
+    assert (c.blocks[0], c.blocks[-1], c.replayed_blocks[-1]) == (1, len(np.unique(ids)), c.blocks[-1])
+    assert 48 <= len(c.blocks) <= 64 and 16 <= len(c.replayed_blocks) <= 24  # in a plain loop, which takes its time
+    for k in (0, len(c.replayed_blocks) // 2, -3):
+        for name, policy in (("lfu", Eviction.LFU), ("kvbm", Eviction.KVBM)):
+            hit = replay(ids, starts, c.replayed_blocks[k], policy, minutes).hit
+            first = [list(np.append(row, False)).index(False) for row in np.split(hit, starts[1:-1])]  # that misses
+            assert getattr(c, f"{name}_frac")[k] == pytest.approx(hit.mean())
+            assert getattr(c, f"{name}_usable_frac")[k] == pytest.approx(sum(first) / len(ids))
+    rng, middle = np.random.default_rng(5), len(c.blocks) // 2
+    mixed = [(stack_distances(rng.permutation(ids)) <= c.blocks[middle]).mean() for _ in range(20)]
+    assert c.shuffled_frac[middle] == pytest.approx(np.mean(mixed), abs=0.01)
+    whole = sum(row.blocks_count for row in answer.tiers)
+    told = [(c.blocks[k], c.prefill_s[k], c.recomputed_flop[k]) for k in (0, middle, -1)]
+    for size, seconds, flop in (*told, (whole, None, answer.recomputed_flop)):
+        hits = requests_of(distances <= size)
+        again = (requests_of(np.isfinite(distances)) - hits).mean() * 512.0
+        assert flop == pytest.approx(2 * 70.6e9 * again, rel=0.1)
+        assert seconds is None or seconds == pytest.approx(computed_s(hits).mean(), rel=1e-9)
+    np.testing.assert_allclose(c.lost_hits, lost_hits(ids, starts, c.blocks))
+    np.testing.assert_allclose(c.lost_gpu_s, 4 * spared_s * c.lost_hits)
+
+
+def test_a_tier_of_another_size_by_reading_block_after_block(answer, spared_s):
+    """The others as they are: 25 blocks of HBM, 64 of DRAM, 128 of SSD."""
+    distances, have = stack_distances(TRACE.block_ids, TRACE.block_starts), [25, 64, 128]
+    for i, one in enumerate(answer.vary):
+        for k in (0, 20, 45, -1):
+            blocks = [*have[:i], one.bytes_[k] / (160 * 2**20), *have[i + 1 :]]
+            tier = np.searchsorted(np.cumsum(blocks), distances)
+            first = np.add.reduceat(READ[tier], TRACE.block_starts[:-1]) + computed_s(requests_of(tier < 3))
+            told = (tier < 3).mean(), READ[tier].mean() + (tier == 3).mean() * spared_s, first.mean()
+            assert (one.hit_frac[k], one.access_s[k], one.first_token_s[k]) == pytest.approx(told, rel=1e-9)
+
+
+def test_hbm_leads_with_25_blocks_and_dram_and_ssd_follow(answer, spared_s):
+    p, minutes = answer.promotion, np.floor(TRACE.time_s / 60.0)
+    found = leader(TRACE.block_ids, TRACE.block_starts, 25, [64, 128], decay_steps=minutes)
+    cost = found.tier_frac @ READ[:3] + (1 - found.tier_frac.sum(axis=1)) * spared_s
+    least = found.bound_frac @ READ[:3] + (1 - found.bound_frac.sum()) * spared_s
+    assert p.threshold.tolist() == [1, 2, 4, 8, 16, 32, 64] == found.threshold.tolist()
+    np.testing.assert_allclose(p.hbm_frac, found.tier_frac[:, 0])
+    np.testing.assert_allclose(p.access_s, cost)
+    assert p.best == found.threshold[np.argmin(cost)]
+    gains = [1 - value / cost[0] for value in (min(cost), cost[1], least)]
+    assert (p.gain_frac, p.kvbm_gain_frac, p.bound_gain_frac) == pytest.approx(gains, abs=1e-12)
+
+
+def test_more_workers_than_anybody_waits_for_are_refused_at_once():
+    """Work grows as their square; ten minutes' are accepted."""
+    with pytest.raises(InputError) as told:
+        place(TRACE, LLAMA, H100, TP4, tiers(), workers=50_000)
+    asked, minutes, fits = re.match(
+        r"workers = ([\d,]+): would take about ([\d,]+) min; accepted is up to 10 min, like workers = ([\d,]+)$",
+        str(told.value),
+    ).groups()
+    asked, minutes, fits = (int(number.replace(",", "")) for number in (asked, minutes, fits))
+    assert asked == 50_000 > fits > 1000 and (asked / fits) ** 2 == pytest.approx(minutes / 10, rel=0.01)
 
 
 def test_use_and_curves_tell_the_same_trace(answer):
@@ -249,6 +327,7 @@ def test_the_pool_as_a_game_reads_what_was_used_before(answer):
 def test_without_a_link_a_pool_is_worth_nothing():
     alone = place(TRACE, LLAMA, H100, TP4, tiers(), workers=4, link_bytes_per_s=1e-6)
     assert [row.pooling_frac for row in alone.pooled] == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert [f"{row.pooling_frac:.1%}" for row in alone.pooled] == ["0.0%", "0.0%"]  # and not less
 
 
 def test_networked_storage_computes_nothing_again():
@@ -279,6 +358,8 @@ WRONG = {
     "tiers.HBM.size_bytes = -1": {"tiers": [Tier("HBM", -1.0, 1.0)]},
     "tiers.HBM.read_bytes_per_s = 0": {"tiers": [Tier("HBM", 1.0, 0.0)]},
     "at most one unlimited tier": {"tiers": [Tier("a", np.inf, 1.0), Tier("b", 1.0, 1.0)]},
+    "unlimited tier, the last": {"tiers": [Tier("a", 1.0, 1.0), Tier("b", np.inf, 1.0), Tier("c", 1.0, 1.0)]},
+    "behind limited ones": {"tiers": [Tier("a", np.inf, 1.0)]},
     "target_hit_frac = 1.5": {"target_hit_frac": 1.5},
     "workers = 0": {"workers": 0},
 }

@@ -316,3 +316,54 @@ def test_what_is_no_saved_plan(answer, tmp_path):
     good = saved({"name": "all"})
     file.write_text(json.dumps(good))
     assert read_plan(file) == good
+
+
+@dataclass(frozen=True)
+class Asked:
+    slo: SLO
+    split: bool = True
+    thresholds_tokens: tuple[float, ...] = (9.0,)
+
+
+def test_the_cheapest_fleet_that_holds_of_the_three_cheapest_layouts(monkeypatch):
+    """By the closed forms, in one stage each; the next may cost no more than the best that held."""
+    layouts = [Layout("a"), Layout("b"), Layout("c", pp=2), Layout("d"), Layout("e"), Layout("f")]
+    pools = [Record(kind=Kind.TWO_POOLS, stages=(0, 1)), Record(kind=Kind.ONE_POOL, stages=(1,))]
+    costs = np.array([[1.0, 5.0], [9.0, 4.0], [1.0, 1.0], [1.0, 3.0], [1.0, math.inf], [1.0, 6.0]])
+    priced = Record(layouts=layouts, schemes=pools, costs_usd_per_hour=costs, instances=np.arange(12).reshape(6, 2))
+    asked, tried = Asked(SLO(2.0, 0.1)), []
+
+    def sized(given, row, guess, played, most):
+        tried.append((row, guess, most))
+        return {3: [priorities._Sized(layouts[3], 1, 9, False, 2.0)], 1: [], 0: []}.get(row) or made(row)
+
+    made = lambda row: [priorities._Sized(layouts[row], 1, 9, True, {1: 8.0, 0: 7.0}[row])]
+    monkeypatch.setattr(priorities, "by_formula", lambda whole: Record(priced=whole_of(whole)))
+    whole_of = lambda whole: seen.append((float(whole.slo.ttft_s), whole.split, whole.thresholds_tokens)) or priced
+    seen = []
+    monkeypatch.setattr(priorities, "_Played", lambda *given: "played")
+    monkeypatch.setattr(priorities, "_sized", sized)
+    monkeypatch.setattr(priorities, "_told", lambda given, best, played: (best.layout.gpu, best.holds, played))
+    classes = [RequestClass("a", SLO(1.0, 0.1)), RequestClass("b", SLO(3.0, 0.1))]
+    assert priorities.plan_together(asked, classes, 50.0) == ("a", True, "played")
+    assert tried == [(3, 7, 50.0), (1, 3, 50.0), (0, 1, 8.0)] and seen == [(3.0, False, ())]
+    made = lambda row: []
+    assert priorities.plan_together(asked, classes) == ("d", False, "played") and tried[-1] == (0, 1, math.inf)
+    costs[:] = math.inf
+    assert priorities.plan_together(asked, classes) is None
+
+
+def test_an_instance_for_all_classes_runs_what_its_question_says(monkeypatch):
+    """As many sequences and tokens as the engine may, of the layout's precision, on its own GPU."""
+    made = []
+    monkeypatch.setattr(priorities, "hosted_server", lambda *given, **limits: made.append((*given, limits)))
+    monkeypatch.setattr(priorities, "in_precision", lambda model, layout: f"{model} in {layout.weights}")
+    asked = Record(model="llama", gpus={"a": "an a", "b": "a b"}, backend="sglang")
+    asked.engine = Record(max_num_seqs_count=48.0, max_num_batched_tokens=4096.0)
+    own = Layout("b", tp=2, weights="fp8")
+    calibration = Record(efficiency=lambda layout: f"as {layout.gpu} does")
+    priorities._server(Record(question=asked, calibration=calibration), own)
+    ((name, place, efficiency, limits),) = made
+    assert (name, efficiency) == (str(own), "as b does") and float(place.parallel.tp) == 2.0
+    assert (place.model, place.gpu, place.gpu_name, place.engine) == ("llama in fp8", "a b", "b", "sglang")
+    assert limits == {"max_num_seqs": 48, "max_num_batched_tokens": 4096}

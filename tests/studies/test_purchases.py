@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ import pytest
 from dmodels import Parallel, Trace, catalog
 from dmodels.models.cache import stack_distances
 from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill
-from dmodels.studies.place.buy import cheapest
+from dmodels.studies.place.buy import cheapest, needed_blocks
 
 LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
 
 
-def asked(seed: int, count: int):
+def asked(seed: int, count: int, alike: bool = False):
     """Forty requests for one to six blocks of a few texts; `count` tiers with room for up to three blocks each."""
     rng = np.random.default_rng(seed)
     texts = rng.integers(0, 4, 40)
@@ -25,6 +26,7 @@ def asked(seed: int, count: int):
     trace = Trace("few", np.arange(40.0), np.diff(starts) * 512.0, np.full(40, 10.0), 0.0, ids, starts)
     distances = np.asarray(stack_distances(ids, starts), float)
     reads = np.sort(rng.choice([1e9, 2e9, 5e9, 2e10, 5e10, 3e11], count, replace=False))[::-1]
+    reads[-2:] = reads[-1] if alike else reads[-2:]
     prices = np.sort(rng.choice([0.1, 0.3, 1.0, 3.0, 9.0], count, replace=False))[::-1]
     weights = np.full(count, 160.0 * 2**20)
     rooms = rng.integers(0, 4, count)
@@ -36,16 +38,19 @@ def asked(seed: int, count: int):
 
 
 @pytest.mark.parametrize(
-    ("count", "seed"),
+    ("count", "seed", "alike"),
     [
-        pytest.param(n, k, marks=pytest.mark.slow if k >= n else ())
-        for n, seeds in ((1, 3), (2, 3), (3, 5))
-        for k in range(seeds)
+        (2, 0, True),  # tiers as fast as each other
+        *(
+            pytest.param(n, k, False, marks=pytest.mark.slow if k >= n else ())
+            for n, seeds in ((1, 3), (2, 3), (3, 5))
+            for k in range(seeds)
+        ),
     ],
 )
-def test_no_purchase_is_cheaper(count, seed):
+def test_no_purchase_is_cheaper(count, seed, alike):
     """Bounds half way between no purchase that helps and the fastest, and hits up to all that there are."""
-    tiers, weights, state = asked(seed, count)
+    tiers, weights, state = asked(seed, count, alike)
     usd = [tier.usd_per_gib * weight / 2**30 for tier, weight in zip(tiers, weights, strict=True)]
     most = int(state.sorted_distances[-1])
     added = np.array(list(itertools.product(range(most + 1), repeat=count)), float)
@@ -60,3 +65,15 @@ def test_no_purchase_is_cheaper(count, seed):
             found, _ = cheapest(state, tiers, weights, target, latency, 0.0)
             assert found.usd == pytest.approx(least, rel=1e-9), (part, hits, latency, found)
             assert found.hit_frac >= target - 1e-12 and found.first_token_s <= latency
+            assert (found.saved_usd_per_hour, found.payback_h) == (0.0, math.inf if found.usd else 0.0)
+    paid, _ = cheapest(state, tiers, weights, ceiling, math.inf, 1e-3)
+    assert 0 < paid.saved_usd_per_hour < 0.1 and paid.payback_h == pytest.approx(paid.usd / paid.saved_usd_per_hour)
+
+
+def test_a_share_of_all_reads_takes_as_many_blocks_as_the_last_of_them_lies_deep():
+    """k of n hit where the k-th least distance fits; a share is k / n, in whatever digits a machine has for it."""
+    for reads in (7, 49, 100):
+        state = SimpleNamespace(accesses=reads, sorted_distances=np.arange(1.0, reads - 1.0) * 3)  # of two first uses
+        least = [needed_blocks(state, hits / reads) for hits in range(reads + 1)]
+        assert least == [*(3.0 * hits for hits in range(reads - 1)), math.inf, math.inf]
+        assert needed_blocks(state, 0.01 / reads) == 3.0 and needed_blocks(state, 1.01 / reads) == 6.0

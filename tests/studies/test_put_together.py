@@ -61,7 +61,9 @@ def test_what_is_seen_stands_beside_what_is_said_of_it():
     assert math.isnan(beyond["TTFT, P99 [s]"][0]) and math.isnan(
         compared(seen_pool("all"), ttft=None)["TTFT, mean [s]"][0]
     )
-    assert Compared("x", 3.0, 2.0).ratio == 1.5 and math.isnan(Compared("x", 3.0, 0.0).ratio)
+    assert Compared("x", 0.03, 0.02).ratio == Compared("x", 3.0, 2.0).ratio == 1.5 and math.isnan(
+        Compared("x", 3.0, 0.0).ratio
+    )
 
 
 def test_a_transfer_scenario_without_a_word_is_the_papers_cluster_under_its_rag_workload(tmp_path):
@@ -76,6 +78,10 @@ def test_a_transfer_scenario_without_a_word_is_the_papers_cluster_under_its_rag_
     t, prefill = asked.traffic, asked.prefill
     assert (t.min_tokens, t.max_tokens, t.ttft_slo, t.shared_prefix) == (*RAG[:3], RAG.share_frac)
     assert (prefill.base, prefill.per_token) == (RAG.prefill_base_s, RAG.prefill_s_per_token)
+    assert (t.workload, t.trace, t.rate) == ("mooncake", None, 6.0) and asked.pools.kv_memory == 180e9
+    assert asked.telemetry.model_dump() == {"background": 0, "refresh": 1, "std": 0.05, "correlation_time": 60}
+    contexts = [1024 * 2**k for k in (0, 2, 3, 4, 5, 6, 7)]
+    assert asked.simulation.model_dump() == {"runs": 10, "warmup": 5, "measure": 15, "contexts": contexts}
     assert (asked.simulation.warmup, asked.simulation.measure) == (policies.WARMUP_S, policies.MEASURE_S) == (5.0, 15.0)
     slower = TransferScenario.model_validate({"fabric": {"tiers": ["450 GB/s", "40 Gbit/s", "9 Gbit/s", "9 Gbit/s"]}})
     assert slower.fabric.port is None and asked.fabric.port == 50e9
@@ -95,7 +101,8 @@ def test_a_transfer_scenario_without_a_word_is_the_papers_cluster_under_its_rag_
 def test_transfer_scenarios_that_are_none(table, wrong, why):
     with pytest.raises(ValueError, match=why):
         TransferScenario.model_validate({table: wrong})
-    right = {"traffic": {"min_tokens": 8.0, "max_tokens": 8.0}, "telemetry": {"background": [0.1] * 4}}
+    right = {"traffic": {"min_tokens": 8.0, "max_tokens": 8.0}}
+    right["telemetry"] = {"background": [0.1] * 4, "refresh": "1 ms"}
     assert TransferScenario.model_validate(right | {"pools": {"prefill_instances": 15}})
 
 
@@ -309,6 +316,7 @@ def test_conversations_are_told_apart_by_their_second_block():
     assert len(set(together)) == 3 and found["requests in turn"].tolist() == list(range(7))
     assert routes(chained(rows), 3)["requests in turn"].tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert max(routes(chained(rows), 2)["conversations kept together"]) <= 1
+    assert routes(chained([*rows, []]), 1000)["conversations kept together"].tolist() == [*together, 0]  # of no block
 
 
 def test_use_by_counting():

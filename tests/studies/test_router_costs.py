@@ -99,6 +99,10 @@ def test_as_many_runs_as_are_said_to_be_accepted_are():
             ask(most + 1)
         accepted.append(most)
     assert accepted[0] > 2 * accepted[1] > 4 * accepted[2] > 400
+    # a box of the search takes as many numbers as there are prefixes and pairs of workers
+    wide = [grouped_game(10**4, prefixes, curve(*np.ones(n)), 0.5) for n, prefixes in ((500, 2), (1000, 2), (500, 6))]
+    few, four, three = (study._affordable_boxes(game, game, 1, 0.0) for game in wide)
+    assert (few / four, few / three) == pytest.approx((4.0, 3.0), rel=0.01)
     wide = grouped_game(10**4, 1, curve(1.0), 0.5).replace(overlap=np.ones((1, 4001)))
     with pytest.raises(InputError, match=r"4,001 of them may be in use, which takes too much memory; .* up to 4,000"):
         study._affordable_boxes(wide, wide, 1, 0.0)

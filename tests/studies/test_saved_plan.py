@@ -99,6 +99,22 @@ def test_a_split_sends_the_cache_of_each_gpu_over_its_own_nic(made, kv, bytes_):
     assert whole.server.transfer_s_per_token == pytest.approx(2 * 32 * 8 * 128 * bytes_ / 2 / nic)
 
 
+def test_files_that_hold_no_answer_are_told_by_their_names(tmp_path):
+    file = tmp_path / "plan.json"
+    accepted = "accepted is what `dmodels plan --json` printed"
+    for text, why in (
+        ("{'a'", "not JSON (Expecting "),
+        ("[]", "no answer of a command"),
+        ('{"result": 1}', "no answer"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InputError) as told:
+            saved_plan.read_plan(file)
+        assert str(told.value).startswith(f"{file}: {why}") and str(told.value).endswith(f"; {accepted}")
+    file.write_text('{"result": {"a": 1}}')
+    assert saved_plan.read_plan(file) == {"result": {"a": 1}}
+
+
 def test_what_is_no_plan_is_refused(made):
     for wrong in ({}, answer() | {"command": "size"}, answer() | {"result": {"recommended": None}}):
         with pytest.raises(InputError, match="no answer of `dmodels plan --json`"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from dmodels import SLO, Trace, Workload, catalog
 from dmodels.cli import main
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import Parallel
+from dmodels.fit.calibration import efficiency_for
 from dmodels.formats.telemetry.request_log import read_requests
 from dmodels.sim.engines import EngineLaw
 from dmodels.sim.requests import Served
 from dmodels.studies.plan import RequestClass, question
-from dmodels.studies.servers import PoolOf, compare, comparison, of_plan, plan_together, play, server
+from dmodels.studies.servers import PoolOf, SplitServers, compare, comparison, of_plan, plan_together, play, server
+from dmodels.studies.size import size
 from tests.audit.asking import ask
 from tests.audit.commands import audit
 from tests.audit.terminal import audit_shown
@@ -48,6 +51,40 @@ def test_the_blocks_are_what_the_memory_leaves(small):
     tokens = small.policy.kv_blocks * small.policy.block_tokens
     free = 0.9 * 79.18 * 2**30 - 16.06e9
     assert 0.9 < tokens * 131072 / free < 1.0
+
+
+@pytest.mark.parametrize("model", ["gemma-3-27b", "llama-3.1-8b"])
+def test_a_cache_of_windows_holds_as_many_requests_of_4096_tokens_as_fit(model):
+    """By the memory of one sequence; of those that are longer, windows keep a smaller part."""
+    where = catalog.gpu("h200_sxm"), Parallel(tp=2.0)
+    found = server(model, "h200_sxm", where[1], max_num_seqs=16, max_num_batched_tokens=1024)
+    tokens = found.policy.kv_blocks * found.policy.block_tokens
+    held = size(catalog.model(model), *where, 4096.0, batched_tokens=1024, max_sequences=16)
+    assert tokens // 4096 == int(held.slots.slots_count) > 100
+
+
+def test_how_far_a_law_is_from_a_log_is_a_share_of_its_duration():
+    """From its first request to its last token, whenever that was: here 10 s, and 0.3 s and 0.1 s late."""
+    arrival = np.array([100.0, 104.0])
+    measured = Served(arrival, arrival, arrival + 1.0, np.array([103.0, 110.0]), np.array([5, 6]))
+    late = measured._replace(first_token_s=measured.first_token_s + 0.3, end_s=measured.end_s + 0.1)
+    asked = SimpleNamespace(inside=lambda *given, law: late)
+    log = SimpleNamespace(input_tokens=np.array([9, 9]))
+    assert comparison._apart(asked, log, measured, "law") == pytest.approx(math.sqrt((0.09 + 0.01) / 2) / 10)
+    metrics = {one.name: one.measured_s for one in comparison._metrics(late, measured)}
+    assert metrics["duration_s"] == pytest.approx(10.0)
+
+
+def test_clients_wait_for_the_tokenizer_before_an_engine_sees_a_prompt(small):
+    """Some milliseconds, by the calibration; it is admitted and answered as it would be without."""
+    known_ms = float(efficiency_for("h100_sxm", "vllm", "bf16", "llama-3.1-8b", parallel=Parallel()).prompt_ms)
+    asked = np.arange(3.0), np.full(3, 100), np.full(3, 5)
+    seen, own = small.serve(*asked), small.inside(*asked)
+    late_s = small.prompt_s
+    assert 1.0 < known_ms < 100.0 and 1000.0 * late_s == pytest.approx(known_ms, rel=0.1)
+    np.testing.assert_allclose(seen.first_token_s - own.first_token_s, late_s)
+    np.testing.assert_allclose(seen.end_s - own.end_s, late_s)
+    np.testing.assert_array_equal(seen.admitted_s, own.admitted_s)
 
 
 def test_limits_are_those_of_a_rank():
@@ -248,6 +285,31 @@ def test_a_saved_split_is_simulated():
     assert both.ttft_s[::10] == pytest.approx(sent[::10])
     assert (both.ttft_s[answers > 1] > sent[answers > 1]).all() and (both.ttft_s < sent + 3 * step).all()
     assert np.nanmax(both.tpot_s) < 1.05 * step
+
+
+def test_what_a_split_makes_of_requests_one_by_one():
+    """A prompt takes a second for its place and is sent at 10 ms a token; who is sent first is decoded first."""
+    seen = []
+
+    class Workers:
+        def serve(self, arrival, prompts, answers):
+            seen.append(answers.tolist())
+            late = arrival + 1.0
+            return Served(arrival, arrival + 0.25, late, late, answers, restarts=np.array([1, 0, 0, 2]))
+
+    class Decoders:
+        def inside(self, arrival, prompts, answers, *, sent):
+            seen.append((arrival.tolist(), prompts.tolist(), answers.tolist(), sent))
+            first = arrival + np.array([0.5, 0.25, 0.125])
+            return Served(arrival, arrival, first, first + answers, answers, restarts=np.array([4, 8, 16]))
+
+    prompts, answers = [900, 100, 100, 100], [5, 1, 7, 3]
+    done = SplitServers((Workers(), Decoders()), 0.01).serve([0.0, 1.0, 2.0, 3.0], prompts, answers)
+    # sent at 1, 2, 3 and 4 s, and there at 10, 3, 4 and 5 s; the second has its only token
+    assert seen == [[1, 1, 1, 1], ([4.0, 5.0, 10.0], [100, 100, 900], [7, 3, 5], True)]
+    assert done.first_token_s.tolist() == [10.125, 3.0, 4.5, 5.25] and done.end_s.tolist() == [15.125, 3.0, 11.5, 8.25]
+    assert (done.arrival_s.tolist(), done.output_tokens.tolist()) == ([0, 1, 2, 3], answers)
+    assert done.admitted_s.tolist() == [0.25, 1.25, 2.25, 3.25] and done.restarts.tolist() == [17, 0, 4, 10]
 
 
 def test_no_server_in_stages_is_simulated():

@@ -108,6 +108,8 @@ def test_llama_70b_on_eight_h100s_by_default():
     same = study.size(llama, gpu, Parallel(tp=8.0), 8192.0, mix, utilization=None, max_sequences=None, **said)
     assert plain.to_dict() == same.to_dict() and int(plain.slots.slots_count) == 154
     assert float(plain.slots.sequence_bytes) == 320 * 2**20
+    two = study.size(llama, gpu, Parallel(tp=8.0, dp=2.0), 8192.0, mix)  # of which each rank holds as many
+    assert two.mixed.certain_count == pytest.approx(2 * plain.mixed.certain_count, rel=0.05) and two.slots.gpus == 16
 
 
 @float64

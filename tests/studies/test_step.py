@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace as Record
+
 import jax
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from dmodels import Parallel, catalog
 from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiency_for
-from dmodels.models.latency import maximum_throughput, serve
+from dmodels.models.latency import Part, maximum_throughput, serve
 from dmodels.models.memory import engine_memory
 from dmodels.studies import step as step_module
 from dmodels.studies.size import size
@@ -53,6 +55,34 @@ def test_what_an_operators_time_rests_on_is_its_own_kind_of_kernel(model, monkey
     assert [name for name, one in found.items() if one.binds == "host"] in ([], ["host per request"])
 
 
+def test_a_message_is_bound_by_its_link_where_the_wire_takes_most_of_it(monkeypatch):
+    """Matrices by memory where their bytes at its whole rate take as long as the data sheet says; what takes none of
+    it waits for the host or for launches."""
+    monkeypatch.setattr(step_module, "label", lambda machine, kind: kind)
+    machine = Record(gpu=Record(hbm_bytes_per_s=1e12), model=Record(n_mla_layers=0.0))
+    binds = lambda name, **part: step_module._operator(name, Part(2.0, **part), 8.0, machine).binds
+    for name in ("all-reduce", "expert exchange"):
+        assert [binds(name, least_s=least) for least in (0.9, 1.0, 1.1)] == ["launches", "launches", "link"]
+    assert binds("output head", least_s=1.0, bytes=1e12) == "memory"
+    assert binds("output head", least_s=1.0, bytes=0.99e12) == "arithmetic"
+    assert (binds("host per request"), binds("output head")) == ("host", "launches")
+    found = step_module._operator("output head", Part(2.0, 3.0, 4.0, 0.5), 8.0, machine)
+    assert (found.seconds, found.share_frac, found.roofline_frac, found.bytes, found.flop) == (
+        2.0,
+        0.25,
+        0.25,
+        3.0,
+        4.0,
+    )
+
+
+def test_ranks_of_attention_compute_their_prompts_at_a_time():
+    """A step of two takes what each of their requests waits for a token; prompts in it are those of both."""
+    found = times("gpt-oss-120b", parallel=Parallel(dp=2.0, ep=2.0), input_tokens=6000.0, output_tokens=100.0)
+    assert found.step_s == pytest.approx(found.tpot_s, rel=1e-3)
+    assert found.prompt_tokens == pytest.approx(found.decode_count / 100 * 6000, rel=1e-3)
+
+
 def test_an_instance_that_holds_one_request_fits_it():
     """By `size`, which says how long one sequence may be: a request a little shorter fits, and a longer one not."""
     model, gpu, one = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=2.0)
@@ -87,6 +117,7 @@ def test_prompts_are_in_the_steps_that_littles_law_says():
     found = times(concurrency=20.0)
     assert found.prompt_tokens == pytest.approx(found.decode_count / 500 * 2000)
     assert found.mixed_frac == pytest.approx(1 - np.exp(-found.decode_count / 500))
+    assert times(concurrency=3000.0, input_tokens=8000.0, output_tokens=20.0).mixed_frac == 1.0  # and no more
 
 
 def test_what_does_not_fit_has_no_throughput():

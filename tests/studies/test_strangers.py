@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from dmodels import SLO, Parallel, Trace, Workload, catalog
 from dmodels.control.netkv import POLICIES, DecodePool, Oracle, dispatch
+from dmodels.core.records import float64
 from dmodels.core.routing import RoutingPolicy
+from dmodels.games.resource import social_optimum
 from dmodels.games.routing import RoutingGame, policy_flows
 from dmodels.models import pooling
 from dmodels.models.cache import stack_distances
@@ -23,7 +25,7 @@ from dmodels.models.latency import NETKV_CURVE
 from dmodels.sim.network import Arrivals, netkv_cluster, simulate
 from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill
 from dmodels.studies.pools import pool_study
-from dmodels.studies.split import split
+from dmodels.studies.split import at_rate, split
 from dmodels.studies.transfer import compare_policies
 from dmodels.studies.transfer.policies import standard_error
 
@@ -87,6 +89,8 @@ def test_splits_and_planners_by_trying_and_counting():
         float(found.optimum.value.cost) <= min(*workers.values(), *map(float, found.ttft_frac + found.itl_frac)) + 1e-9
     )
     np.testing.assert_allclose(found.arrival_rps, [70.0] * 20 + [112.0] * 20 + [70.0] * 60)  # ten minutes in fifty
+    there = lambda rate: float(float64(social_optimum)(at_rate(found.game, rate)).value.prefill_gpus)
+    assert found.slope_gpus_per_rps == pytest.approx((there(71.0) - there(69.0)) / 2.0, rel=1e-3)
     counted = 0
     for name, course in found.courses.items():
         score, rates = found.scores[name], [float(r) for r in found.arrival_rps]

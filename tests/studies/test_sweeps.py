@@ -35,7 +35,12 @@ class Cell(NamedTuple):
     slo: Any
 
 
+#: Of the last pool that was asked about.
+BOUNDS: list[Any] = []
+
+
 def behaves(cell, count, rate, slowdown, engine):
+    BOUNDS[:] = [cell.slo]
     flags = flag_where(count < cell.stable, Flag.OVERLOAD) | flag_where(count < cell.enough, Flag.SLO_MISS)
     each, same = rate / count, lambda value: value + 0.0 * count
     told = {"decode_count": each, "ttft_s": slowdown * each, "tokens_per_s": 100.0 * each, "flags": flags}
@@ -66,9 +71,16 @@ def test_a_point_by_arithmetic(monkeypatch):
     other = sized(monkeypatch, gpu=1.0, rate_rps=60.0, price_usd_per_hour=1.0, slowdown=2.0)
     assert (other["cost_usd_per_hour"], other["ttft_s"]) == (28.0, pytest.approx(2.0 * 60.0 / 7))
     assert other["output_tokens_per_s"] == pytest.approx(6000.0)
+    assert sized(monkeypatch, gpu=1.0, rate_rps=0.5, slowdown=0.5)["output_tokens_per_s"] == pytest.approx(50.0)
+    cheap = sized(monkeypatch, gpu=1.0, price_usd_per_hour=0.5)
+    assert cheap["cost_usd_per_hour"] == 14.0 and cheap["flags"] == 0
     free = sized(monkeypatch, gpu=1.0, price_usd_per_hour=0.0)
     assert free["cost_usd_per_hour"] == 0.0  # a price, and none of the catalogue's
     few = sized(monkeypatch, gpu=1.0, instances=2.0)
+    bounds = lambda: [float(getattr(BOUNDS[0], name)) for name in ("ttft_s", "tpot_s", "e2e_s", "percentile")]
+    assert bounds() == [np.inf, np.inf, np.inf, 0.99]  # none but who runs at all
+    sized(monkeypatch, gpu=1.0, instances=2.0, ttft_slo_s=2.0, tpot_slo_s=0.1, e2e_slo_s=9.0, percentile=0.9)
+    assert bounds() == [2.0, 0.1, 9.0, 0.9]
     assert int(few["flags"]) & Flag.OVERLOAD and np.isnan(few["output_tokens_per_s"])  # which is not what arrives
     for odd in ({"instances": 0.5}, {"rate_rps": 0.0, "gpu": 0.0, "slowdown": 0.0}):
         assert int(sized(monkeypatch, **{"gpu": 1.0} | odd)["flags"]) & Flag.OUT_OF_DOMAIN
@@ -101,6 +113,7 @@ def test_a_sweeps_places_are_those_of_its_combinations(monkeypatch):
     assert named.points["ttft_s"].attrs["long_name"] == "TTFT"
     (alone,) = seen["combinations"]
     assert (alone["tp"], alone["kv"]) == (1, study.Precision.AS_PUBLISHED)
+    assert scenario == study.Scenario(scenario.base, None, None, backend="vllm", gpu_file=None, measured=None)
     half = study.sweep_designs(study.Scenario({"percentile": 0.5, "rate_rps": 1.0}), {"tp": [1]})
     assert half.points["ttft_s"].attrs["long_name"] == "TTFT P50"
 

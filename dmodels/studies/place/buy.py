@@ -85,7 +85,7 @@ def cheapest(
     for _ in range(4):
         points = np.array(list(product(*axes)))
         at, where = np.unique(points[:, -1], return_inverse=True)
-        sums = _sums(state, limited, have, points, base_s(at)[where.reshape(-1)] - first_token_s)
+        sums = _sums(state, limited, have, points, base_s(at)[where] - first_token_s)
         with np.errstate(invalid="ignore"):  # inf - inf, where nothing saves enough
             added = np.diff(sums, axis=1, prepend=0.0) - have[None, :]
         good = np.isfinite(sums).all(axis=1) & (added >= 0).all(axis=1)

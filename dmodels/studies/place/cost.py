@@ -39,7 +39,7 @@ class PrefillBill:
         self.requests_count = len(trace)
         self._formulas = (model, gpu, parallel)
         (most_s, least_s), (_, least_flop) = self.at(np.array([0.0, np.inf]))
-        reused = np.isfinite(distances).sum() / max(len(trace), 1)
+        reused = np.isfinite(distances).sum() / self.requests_count
         #: seconds and GPU-seconds of prefill that one hit spares, in the mean; 0 where nothing is ever reused
         self.block_s = float(most_s - least_s) / reused if reused else 0.0
         self.block_gpu_s = self.block_s * float(parallel.gpus)
@@ -65,7 +65,7 @@ class PrefillBill:
     def at(self, sizes_blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The same for LRU caches of these sizes: two arrays (sizes,)."""
         rows = [self.of_tokens(self.cached_tokens(size)) for size in np.asarray(sizes_blocks, np.float64)]
-        return tuple(np.array(rows).reshape(-1, 2).T)
+        return tuple(np.array(rows).T)
 
 
 @jax.jit
@@ -114,9 +114,9 @@ def bill(tiers: Sequence[Tier], weights: np.ndarray, distances: np.ndarray, cost
         np.zeros(len(tiers)),
         read,
         costs.block_s,
-        0.0,
-        0.0,
-        0.0,
+        np.nan,
+        np.nan,
+        np.nan,
         np.isfinite(size),
         found,
         len(distances),
@@ -143,7 +143,7 @@ def at_sizes(state: State, blocks: np.ndarray) -> AtSizes:
     """Hit rate, access latency and time to the first token for sizes (points, tiers) in blocks."""
     frac = _tier_frac(state, blocks)
     total, where = np.unique(blocks.sum(axis=1), return_inverse=True)
-    prefill = state.costs.at(total)[0][where.reshape(-1)]
+    prefill = state.costs.at(total)[0][where]
     per_request = state.accesses / state.requests
     load = per_request * (frac * state.read_s[None, :]).sum(axis=1)
     access = np.asarray(access_s(jnp.asarray(frac), jnp.asarray(state.read_s)[None, :], state.miss_s))

@@ -73,7 +73,7 @@ def rereads(trace: Trace, route: np.ndarray, workers: int) -> np.ndarray:
     at = np.repeat(route, np.diff(trace.block_starts))
     again = np.ones(len(at), bool)
     again[first] = False
-    count = np.bincount(at[again] * len(names) + block.reshape(-1)[again], minlength=workers * len(names))
+    count = np.bincount(at[again] * len(names) + block[again], minlength=workers * len(names))
     return count.reshape(workers, len(names)).astype(np.float64)
 
 

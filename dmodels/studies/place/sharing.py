@@ -104,6 +104,6 @@ def _by_conversation(trace: Trace, workers: int) -> np.ndarray:
     """Worker of each request (requests,) by a hash of its second block (its only one, where it has one; 0: none)."""
     sizes = np.diff(trace.block_starts)
     place = np.minimum(trace.block_starts[:-1] + np.where(sizes > 1, 1, 0), len(trace.block_ids) - 1)
-    names = np.unique(trace.block_ids, return_inverse=True)[1].reshape(-1)[place].astype(np.uint64)
+    names = np.unique(trace.block_ids, return_inverse=True)[1][place].astype(np.uint64)
     mixed = (names * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)  # Fibonacci hashing: neighbours part
     return np.where(sizes > 0, (mixed % np.uint64(workers)).astype(np.int64), 0)

@@ -365,6 +365,10 @@ def test_what_is_not_said_is_as_if_it_were_written_out():
     assert one.intents[0] == (0, 2, 1e9, 0)  # of no more priority than any other
     plain = Scoring(0), Scoring(0, written["curve"], 0.0, 0.5, 16.0, math.inf)
     assert plain[0] == plain[1]
+    brim = state._replace(free_bytes=np.full(3, 1e9))  # of which not a byte is kept free
+    unsaid = costs(case, 0, np.full(3, 1e9), brim)
+    said = costs(case, 0, np.full(3, 1e9), brim, np.zeros(4), 0.0, written["curve"], math.inf)
+    assert np.isfinite(unsaid.total_s).all() and unsaid.total_s.tolist() == said.total_s.tolist()
     crowded, wide = {"in_flight": np.full((1, 4), 20.0)}, RATES[3] * 20
     cost = lambda **more: float(choose(RoutingPolicy.NETKV_FULL, case, 0, 1e9, 0.0, state, **more).cost[0])
     assert cost(**crowded) == cost(**written | crowded) != cost(**written | crowded | {"max_in_flight": 17.0})

@@ -138,6 +138,26 @@ def test_no_room_and_no_bandwidth_are_refused_and_counters_cannot_fall_below_zer
         NetKVRouter([[3]], [1e9])
 
 
+def test_readings_and_requests_without_a_time_are_of_the_same_moment():
+    live = NetKVRouter([[1, 1]], RATES, max_age_s=0.5)
+    live.observe_network(np.zeros(4))
+    live.observe([0, 1], [0.0, 1e12], 0.0, 0.0)  # 0 is full
+    assert {live.route(0, 1e9) for _ in range(4)} == {live.route(0, 1e9, now_s=0.5) for _ in range(4)} == {1}
+    assert live.route(0, 1e9, now_s=0.75) == 0  # or was, a quarter of a second before that; and has no request yet
+    live = NetKVRouter([[0, 1, 3]], RATES, max_age_s=0.5)
+    live.observe_network([0.999, 0.0, 0.0, 0.999])  # of which nothing is known a second later
+    live.observe([0, 1, 2], 1e12, 0.0, 0.0, now_s=1.0)
+    assert len({live.route(0, 1e9, now_s=1.0) for _ in range(12)}) > 1
+
+
+def test_where_no_instance_would_ever_answer_requests_spread_as_by_power_of_two():
+    live = NetKVRouter([[1, 1, 1]], RATES)
+    live.observe_network(np.zeros(4))
+    live.observe([0, 1, 2], 1e12, np.inf, 0.0)
+    assert all(live.route(0, 1e6) >= 0 for _ in range(60))
+    assert np.ptp(live.open_requests) <= 3 and live.open_requests.sum() == 60
+
+
 def test_an_old_reading_of_the_network_is_as_good_as_none():
     chosen = []
     for congestion in ([0.99, 0.0, 0.0, 0.0], [0.0, 0.99, 0.0, 0.99], None):

@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -282,6 +283,24 @@ def test_where_no_time_is_given_the_placement_is_greedys_and_the_bound_holds():
     s, exact = social_optimum(game, time_limit_s=0.0), social_optimum(game)
     assert s.value.social_s == greedy_optimum(game).value.social_s >= exact.value.social_s >= s.certificate["bound_s"]
     assert s.flags == Flag.NOT_CONVERGED and s.certificate["gap_s"] > 0 and exact.flags == 0
+    assert s.steps == 0 <= exact.steps
+
+
+def test_a_minute_and_a_billionth_are_what_the_solver_gets_unless_told_otherwise(monkeypatch):
+    told, solve = [], scipy.optimize.milp
+    spy = lambda *asked, options, **more: (told.append(options), solve(*asked, options=options, **more))[1]
+    monkeypatch.setattr("scipy.optimize.milp", spy)
+    game = PlacementGame([[3.0, 1.0]], [1.0], [1.0], [[0.0]], 5.0)
+    for more in ({}, {"time_limit_s": 60.0, "rel_gap": 1e-9}, {"time_limit_s": 5.0, "rel_gap": 0.1}):
+        assert social_optimum(game, **more).value.social_s == 8.0
+    assert told == [{"time_limit": 60.0, "mip_rel_gap": 1e-9}] * 2 + [{"time_limit": 5.0, "mip_rel_gap": 0.1}]
+    # two places of the worker's own, and a prefill or not, of two blocks
+    assert variables_count(game) == 4
+    monkeypatch.setattr("dmodels.games.placement.optimum.MOST_VARIABLES", 4)
+    assert social_optimum(game).value.social_s == 8.0
+    monkeypatch.setattr("dmodels.games.placement.optimum.MOST_VARIABLES", 3)
+    with pytest.raises(InputError, match="has 4 variables; accepted are at most 3;"):
+        social_optimum(game)
 
 
 def test_steps_towards_a_bound_are_sixty_and_of_a_pool_twenty_unless_told_otherwise():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -63,6 +64,7 @@ def test_exponential_families_have_the_closed_form_with_its_corners():
     np.testing.assert_allclose(found.value.prefill_gpus, exact, rtol=1e-12, atol=1e-10)
     assert (exact == 0).any() and (exact == total).any()
     assert found.certificate["kkt_residual"].max() < 1e-14 and not found.flags.any()
+    assert (found.certificate["equilibria_count"] == 1).all()
 
 
 def test_ten_thousand_games_against_a_grid():
@@ -302,6 +304,7 @@ def test_a_budget_of_one_worker_each_is_enough_and_a_side_may_count_for_nothing(
         assert float(found.value.multiplier) == pytest.approx(saved[split])
     nothing = equilibrium(Game(Logistic(6.0, 0.5), Alone(Logistic(6.0, 0.5)), 0.0))
     assert nothing.value.prefill_gpus == nothing.value.decode_gpus == 0.0 and nothing.flags & Flag.INFEASIBLE
+    assert not nothing.flags & Flag.OUT_OF_DOMAIN
     assert nothing.certificate["equilibria_count"] == 1
 
 
@@ -562,6 +565,10 @@ def test_rates_that_nothing_changes_are_no_game():
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(1.0)), 8.0)).flags == 0
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(8.0)), 200.0)).flags == 0  # e^-1600 is no number
     assert equilibrium(Game(Exponential(8.0), Alone(Exponential(0.0)), 200.0)).flags == 0
+    wall, no_wall = Logistic(4.0, 0.5), Logistic(4.0, 0.5, 0.0)  # not convex, nor known to be
+    for prefill, decode in itertools.product((wall, no_wall), repeat=2):
+        flags = int(equilibrium(Game(prefill, Alone(decode), 8.0)).flags)
+        assert bool(flags & Flag.OUT_OF_DOMAIN) == (prefill is decode is no_wall)
     never = Exponential(1.0, 0.0), Power(1.0, 1.0, 0.0), Logistic(8.0, 1.0, 0.0), Logistic(-8.0, 1.0, 0.0)
     assert [float(rate(3.0)) for rate in never] == [0.0] * 4 and float(Power(1.0, 0.0)(3.0)) == 1.0
 

@@ -143,9 +143,7 @@ def _all_costs(rows, starts, sizes, demand, access, distance, recompute):
                 for j in range(n):
                     t = rows[starts[j] + at[j], b]
                     if t >= 0:
-                        v = distance[i, j] + access[j, t]
-                        if v < least:
-                            least = v
+                        least = min(least, distance[i, j] + access[j, t])
                 out[i, p] += w * least
         k = n - 1
         while k >= 0:

@@ -261,7 +261,9 @@ def test_a_bound_on_a_line_is_the_sum_of_those_of_its_blocks():
 
 @pytest.mark.parametrize("prices", [[[-1.0]], [[np.nan]], [1.0]])
 def test_bad_prices_are_refused(prices):
-    with pytest.raises(InputError):
+    shape = r"\(1, 1\)" if np.ndim(prices) == 2 else r"\(1,\)"
+    said = rf"^prices of shape {shape}; accepted: numbers from 0, \(workers, tiers\) \(1, 1\)$"
+    with pytest.raises(InputError, match=said):
         price_bound(PlacementGame([[3.0, 1.0]], [1.0], [1.0], [[0.0]], 5.0), prices)
 
 

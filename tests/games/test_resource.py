@@ -601,6 +601,7 @@ def test_uniqueness_needs_both_rates_convex():
     convex, other = Exponential(1.0), Logistic(8.0, 2.0)
     known = lambda prefill, decode: Game(prefill, Alone(decode), 8.0).convex
     assert known(convex, convex) and not known(convex, other) and not known(other, convex)
+    assert not Game(convex, Multiplied(convex, convex), 8.0).convex
     cost = lambda prefill, own, hungry: Game(prefill, Starved(own, hungry), 8.0).convex_cost
     assert cost(convex, convex, convex) and not cost(other, convex, convex)
     assert not cost(convex, other, convex) and not cost(convex, convex, other)

@@ -322,6 +322,10 @@ def test_each_of_many_pools_answers_for_itself():
     both = DecodePool(*(np.array(x) for x in ([[5.0, 1.0], [1.0, 20.0]], np.zeros((2, 2)), np.zeros((2, 2)))))
     many = choose(RoutingPolicy.NETKV_FULL, oracle(0, 1, rate=0.0), 0, [10.0, 10.0], [0.0, 0.0], both)
     assert many.flags.tolist() == [NO_FIT, DEAD]
+    own = DecodePool(both.free_bytes, np.array([0.0, 3.0]), np.array([[0.0, 9.0]]))  # what is the same in all, once
+    told = own._replace(queued=np.tile([0.0, 3.0], (2, 1)), batch=np.tile([0.0, 9.0], (2, 1)))
+    one, other = (choose(RoutingPolicy.LOAD, oracle(0, 1), 0, [1.0, 1.0], 0.0, state) for state in (own, told))
+    assert one.index.tolist() == other.index.tolist() == [0, 0] and one.cost.tolist() == other.cost.tolist()
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, dispatch
+from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, dispatch, live_kernels
 from dmodels.control.netkv.kernels import pace_s_per_byte, post_prefill_s
 from dmodels.core.errors import InputError
 from dmodels.core.routing import RoutingPolicy
+from dmodels.core.tiered import interpreted
 from dmodels.models.latency import NETKV_CURVE
 
 RATES = np.array([450e9, 6.25e9, 3.125e9, 1.5625e9])
@@ -73,6 +74,23 @@ def test_without_telemetry_it_is_power_of_two():
 @given(seed=st.integers(0, 10_000), hidden_frac=st.sampled_from([0.1, 0.5, 0.9]), age_s=st.sampled_from([0.0, 5.0]))
 def test_whatever_the_unknown_is_the_choice_is_never_worse_than_power_of_two(seed, hidden_frac, age_s):
     """The draws of a blind twin are the power-of-two choice; the true cost of ours is at most that of its."""
+    check_choice(seed, hidden_frac, age_s)
+
+
+def test_choices_as_python_takes_them(monkeypatch):
+    """The loops interpreted: nothing is compiled for a handful of decisions."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
+    for name in ("decide", "note_serve"):
+        monkeypatch.setattr(f"dmodels.control.netkv.router.{name}", interpreted(getattr(live_kernels, name)))
+    for seed in range(60):
+        check_choice(seed, (0.1, 0.5, 0.9)[seed % 3], (0.0, 5.0)[seed % 2])
+    test_old_readings_are_unknown_and_a_request_without_a_size_is_not_dropped()
+    test_no_room_and_no_bandwidth_are_refused_and_counters_cannot_fall_below_zero()
+    test_where_no_instance_would_ever_answer_requests_spread_as_by_power_of_two()
+    test_readings_and_requests_without_a_time_are_of_the_same_moment()
+
+
+def check_choice(seed, hidden_frac, age_s):
     tier, congestion, free, queued, batch, hits = truth(seed)
     free[:] = 1e15
     rng = np.random.default_rng(seed + 1)

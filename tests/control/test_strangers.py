@@ -10,10 +10,20 @@ import numpy as np
 import pytest
 
 from dmodels.control import congestion, phasor
-from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, choose, dispatch, joint_assignment
+from dmodels.control.netkv import (
+    DecodePool,
+    NetKVRouter,
+    Oracle,
+    choose,
+    dispatch,
+    joint_assignment,
+    kernels,
+    live_kernels,
+)
 from dmodels.control.phasor import flow
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
+from dmodels.core.tiered import interpreted
 from dmodels.models.latency import BatchingCurve
 from tests.control.desk import TIMED, Desk
 
@@ -70,7 +80,27 @@ PRICED = (*TIMED, RoutingPolicy.LOAD, RoutingPolicy.FREENESS, RoutingPolicy.CACH
 @pytest.mark.parametrize("policy", PRICED)
 def test_decisions_are_the_cheapest_of_a_desk_that_prices_every_candidate(policy):
     """Each alone on the readings given, and in turn on what the earlier ones took."""
-    for seed in range(12):
+    check_decisions(policy, 12)
+
+
+@pytest.fixture
+def as_python(monkeypatch):
+    """The loops interpreted: nothing is compiled for a handful of decisions."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+    for name in ("choose_many", "dispatch_many", "burst_cost", "cheapest_on_tiers"):
+        loop = interpreted(getattr(kernels, name))
+        monkeypatch.setattr(kernels, name, lambda *asked, loop=loop, **out: loop(*asked, *out.values()))
+    for name in ("decide", "note_serve"):
+        monkeypatch.setattr(f"dmodels.control.netkv.router.{name}", interpreted(getattr(live_kernels, name)))
+
+
+@pytest.mark.parametrize("policy", PRICED)
+def test_decisions_as_python_takes_them(policy, as_python):
+    check_decisions(policy, 3)
+
+
+def check_decisions(policy, count):
+    for seed in range(count):
         rng = np.random.default_rng(seed)
         desk = a_desk(rng)
         sites, sizes, hits = requests(rng, 9)
@@ -124,6 +154,15 @@ def test_round_robin_goes_on_behind_the_last_one_that_took_a_request():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_joint_optimum_by_trying_every_placement(seed):
+    check_joint_optimum(seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_joint_optimum_as_python_finds_it(seed, as_python):
+    check_joint_optimum(seed)
+
+
+def check_joint_optimum(seed):
     """Four requests on four instances: every transfer shares its tier with the others of the burst, not with itself."""
     rng = np.random.default_rng(seed)
     desk = a_desk(rng, sites=2, instances=4)
@@ -163,6 +202,15 @@ def test_the_joint_optimum_by_trying_every_placement(seed):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_live_router_that_knows_all_is_the_desk_through_arrivals_landings_and_new_readings(seed):
+    check_live(seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_live_router_as_python_runs_it(seed, as_python):
+    check_live(seed)
+
+
+def check_live(seed):
     rng = np.random.default_rng(seed)
     desk = a_desk(rng)
     desk.flying[:] = 0.0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.tiered import interpreted
 from dmodels.games.placement import (
     PlacementGame,
     best_response,
@@ -20,6 +21,7 @@ from dmodels.games.placement import (
     fat_tree,
     gains_s,
     hierarchical_equilibrium,
+    hierarchy,
     isolated_s,
     placement,
     profiles_count,
@@ -96,8 +98,11 @@ def test_a_hierarchy_with_one_limited_tier_has_an_equilibrium(seed):
     assert s.value.tier.tobytes() in {x.astype(np.int8).tobytes() for x in t.tiers[t.stable]}
 
 
-def test_many_workers_and_blocks_of_a_hierarchy_come_to_rest():
-    """More blocks than workers and fewer, on three levels: nobody gains, and play took what the argument allows it."""
+def test_many_workers_and_blocks_of_a_hierarchy_come_to_rest(monkeypatch):
+    """More blocks than workers and fewer, on three levels: nobody gains, and play took what the argument allows it.
+    Interpreted: nothing is compiled for games of this size."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
+    monkeypatch.setattr(hierarchy, "_raise_floors", interpreted(hierarchy._raise_floors))
     rng, moved = np.random.default_rng(7), 0
     for _ in range(30):
         n, m = int(rng.integers(3, 9)), int(rng.integers(2, 9))

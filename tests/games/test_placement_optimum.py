@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.tiered import interpreted
 from dmodels.games.placement import (
     PlacementGame,
     best_bound,
@@ -95,7 +96,15 @@ def test_optimum_bounds_and_prices_hold_the_truth_in_a_thousand_games():
     check(1, 1000)
 
 
-def test_copies_that_prices_ask_for_cost_what_is_said_and_none_cost_less():
+@pytest.fixture
+def as_python(monkeypatch):
+    """The loops interpreted: nothing is compiled for games of this size."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
+    for name in ("tree_blocks", "dual_blocks"):
+        monkeypatch.setattr(bound_module, name, interpreted(getattr(bound_module, name)))
+
+
+def test_copies_that_prices_ask_for_cost_what_is_said_and_none_cost_less(as_python):
     """One block: by the tree's programme, and by trying every choice of a tier, or none, for every worker."""
     rng = np.random.default_rng(8)
     for _ in range(40):
@@ -133,7 +142,7 @@ def cost_of_copies(kept, demand, access, capacity, distance, recompute, size, pr
     return demand[:, 0] @ near + sum(prices[place] * size[0] for place in held)
 
 
-def test_what_clients_pay_in_any_network_is_at_most_the_least_cost():
+def test_what_clients_pay_in_any_network_is_at_most_the_least_cost(as_python):
     """One block: no choice of copies is below it, all rates and prices alike change nothing but the unit, a place that
     is used is worth its price, and none that has no room is. Without prices everyone reads from the nearest place."""
     rng, tight, copies = np.random.default_rng(18), 0, 0
@@ -172,7 +181,7 @@ def test_what_clients_pay_in_any_network_is_at_most_the_least_cost():
     assert tight > 25 and copies > 25
 
 
-def test_of_two_places_that_are_alike_one_is_paid_for():
+def test_of_two_places_that_are_alike_one_is_paid_for(as_python):
     """A worker with two tiers of one speed, which are not a tree because those of a second, idle worker differ."""
     game = PlacementGame([[5.0], [0.0]], [[1.0, 1.0], [1.0, 2.0]], [1.0, 1.0], [[0.0, 0.0], [9.0, 0.0]], 8.0)
     value, used = bound_module._Lagrangian(game.arrays()).at(np.full((2, 2), 3.0))

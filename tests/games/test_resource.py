@@ -366,14 +366,15 @@ def test_an_optimum_that_is_not_proved_says_so():
 def test_a_rate_that_is_not_finite_is_never_certified():
     for bad in (lambda x: jnp.log(-1 - x**2), lambda x: jnp.exp(-x) + jnp.nan, lambda x: jnp.exp(-x) + jnp.inf):
         game = Game(bad, lambda d, p: 1 / (1 + d), 8.0)
-        found = equilibrium(game)
-        assert int(found.flags) & Flag.NONFINITE and int(social_optimum(game).flags) & Flag.NONFINITE
-        if found.flags & Flag.NOT_CONVERGED:
-            assert found.certificate["equilibria_count"] == 0 and found.value.prefill_gpus == 4.0
-            assert explain(game, found) == [
-                "A violation rate is not a finite number somewhere on the budget line.",
-                "No equilibrium was bracketed on the budget line.",
-            ]
+        assert int(equilibrium(game).flags) & Flag.NONFINITE and int(social_optimum(game).flags) & Flag.NONFINITE
+    lost = Game(lambda x: jnp.sqrt(-1 - x), lambda d, p: 1 / (1 + d), 8.0)  # whose slope is none, too
+    found = equilibrium(lost)
+    assert found.flags & Flag.NOT_CONVERGED and found.flags & Flag.NONFINITE
+    assert found.certificate["equilibria_count"] == 0 and found.value.prefill_gpus == found.value.decode_gpus == 4.0
+    assert explain(lost, found) == [
+        "A violation rate is not a finite number somewhere on the budget line.",
+        "No equilibrium was bracketed on the budget line.",
+    ]
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.slow)])

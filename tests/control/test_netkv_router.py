@@ -87,6 +87,8 @@ def test_choices_as_python_takes_them(monkeypatch):
     test_old_readings_are_unknown_and_a_request_without_a_size_is_not_dropped()
     test_no_room_and_no_bandwidth_are_refused_and_counters_cannot_fall_below_zero()
     test_where_no_instance_would_ever_answer_requests_spread_as_by_power_of_two()
+    test_an_instance_of_unknown_queue_counts_with_the_little_that_it_lacks()
+    test_of_twelve_hundred_instances_the_idle_one_is_found_wherever_it_stands(1023)
     test_readings_and_requests_without_a_time_are_of_the_same_moment()
 
 
@@ -174,6 +176,21 @@ def test_where_no_instance_would_ever_answer_requests_spread_as_by_power_of_two(
     live.observe([0, 1, 2], 1e12, np.inf, 0.0)
     assert all(live.route(0, 1e6) >= 0 for _ in range(60))
     assert np.ptp(live.open_requests) <= 3 and live.open_requests.sum() == 60
+    alone = NetKVRouter([[1]], RATES)
+    alone.observe_network(np.zeros(4))
+    alone.observe(0, 1e12, np.inf, 0.0)
+    assert alone.route(0, 1e6) == 0
+
+
+def test_an_instance_of_unknown_queue_counts_with_the_little_that_it_lacks():
+    """10 GB take 1.6 s to the one that is known, and 20 requests wait there; 1 GB to the other, where none may wait: it
+    has what power-of-two would send it."""
+    live = NetKVRouter([[1, 1]], RATES)
+    live.observe_network(np.zeros(4))
+    live.observe([0, 1], 1e12, [20.0, np.nan], [64.0, np.nan])
+    for _ in range(12):
+        live.landed(0, live.route(0, 1e10, [0.0, 0.9]))
+    assert live.open_requests.tolist() == [6.0, 6.0]
 
 
 def test_an_old_reading_of_the_network_is_as_good_as_none():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import product
 from math import inf
 
@@ -14,6 +15,7 @@ from dmodels.control.netkv import (
     DecodePool,
     NetKVRouter,
     Oracle,
+    burst_cost_s,
     choose,
     dispatch,
     joint_assignment,
@@ -110,6 +112,11 @@ def check_decisions(policy, count):
             prices = {j: desk.price(policy, site, j, size, hit[j]) for j in desk.roomy(size, hit)}
             check(alone.index[r], alone.cost[r], prices)
             assert bool(alone.flags[r] & Flag.INFEASIBLE) == (not prices)
+        own = pool(desk), DecodePool(*(column[::-1].copy() for column in pool(desk)))  # each on readings of its own
+        both = DecodePool(*map(np.stack, zip(*own, strict=True)))
+        many = choose(*asked[:2], sites[:2], sizes[:2], hits[:2], both, **limits(desk))
+        each = [choose(*asked[:2], sites[r], sizes[r], hits[r], own[r], **limits(desk)) for r in range(2)]
+        assert [many.index.tolist(), many.cost.tolist()] == [[one[k].item() for one in each] for k in range(2)]
         together, after, flying = dispatch(*asked, **limits(desk))
         intents = []
         for r, (site, size, hit) in enumerate(zip(sites, sizes, hits, strict=True)):
@@ -152,6 +159,10 @@ def test_round_robin_goes_on_behind_the_last_one_that_took_a_request():
                 turn = j + 1
 
 
+def test_turns_as_python_takes_them(as_python):
+    test_round_robin_goes_on_behind_the_last_one_that_took_a_request()
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_joint_optimum_by_trying_every_placement(seed):
     check_joint_optimum(seed)
@@ -168,17 +179,9 @@ def check_joint_optimum(seed):
     desk = a_desk(rng, sites=2, instances=4)
     desk.port, site = inf, 1
     _, sizes, hits = requests(rng, 4, instances=4)
-    told = joint_assignment(
-        oracle(desk),
-        site,
-        sizes,
-        hits,
-        pool(desk),
-        in_flight=desk.flying.copy(),
-        reserve_bytes=desk.reserve,
-        curve=CURVE,
-        max_in_flight=desk.most,
-    )
+    asked = oracle(desk), site, sizes, hits, pool(desk)
+    known = {"in_flight": desk.flying.copy(), "curve": CURVE, "max_in_flight": desk.most}
+    told = joint_assignment(*asked, reserve_bytes=desk.reserve, **known)
     before, costs = desk.flying.copy(), {}
     for places in product(*(desk.roomy(size, hit) for size, hit in zip(sizes, hits, strict=True))):
         desk.flying = before.copy()
@@ -193,6 +196,8 @@ def check_joint_optimum(seed):
         return
     chosen = tuple(int(j) for j in told.value.index)
     assert told.value.cost_s == pytest.approx(min(costs.values())) == pytest.approx(costs[chosen])
+    for places, cost in itertools.islice(costs.items(), 8):
+        assert burst_cost_s(*asked, places, **known) == pytest.approx(cost)
     counts = [sum(desk.tiers[site, j] == tier for j in chosen) for tier in range(4)]
     assert told.value.tier_counts.tolist() == counts
     filled = {j: sum(s * (1 - h[j]) for i, s, h in zip(chosen, sizes, hits, strict=True) if i == j) for j in chosen}

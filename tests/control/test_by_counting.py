@@ -151,6 +151,9 @@ def test_the_live_router_counts_as_it_is_told_and_spills_to_the_least_loaded_for
     assert half.route("a", 90.0, 10, [2, 3, 1]).pool == 1  # 3 of 4 is less than 1 of 1.2
     edge = TokenBudgetRouter(tb.pools([100, 300], [150, 300], [2.0, 4.0]), tb.settings(cold_ratio=1.0))
     sent = [edge.route("a", size, 10, [2, 5]).pool for size in (90.0, 140.0, 141.0)]
+    assert edge.route("a", 140.0, 10, [2, 5]).fits and not edge.route("a", 291.0, 10).fits
+    brim = tb.dispatch(300.0, jnp.zeros(2), tb.pools([100, 300], [150, 300], [2.0, 4.0]))
+    assert edge.route("a", 290.0, 10) == (1, 300.0, True) == tuple(np.asarray(x).item() for x in brim)
     assert sent == [0, 0, 1]  # 150 tokens fill the short pool's context to the brim, 151 do not fit
 
 

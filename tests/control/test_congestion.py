@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from dmodels.control import congestion
@@ -10,6 +11,7 @@ from dmodels.control import congestion
 def test_a_smoothed_level_is_forecast_at_every_horizon():
     state = congestion.smoothing_init(0.3)
     assert [float(congestion.smoothing_forecast(state, h)) for h in (0.0, 1.0, 9.0)] == [0.3] * 3
+    assert congestion.smoothing_forecast(state, np.array([1.0, 9.0])).tolist() == [0.3] * 2
 
 
 def test_unless_told_otherwise_three_tenths_of_news_are_taken_over_and_a_twentieth_where_a_law_is_fitted():

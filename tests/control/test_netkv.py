@@ -322,6 +322,10 @@ def test_each_of_many_pools_answers_for_itself():
     both = DecodePool(*(np.array(x) for x in ([[5.0, 1.0], [1.0, 20.0]], np.zeros((2, 2)), np.zeros((2, 2)))))
     many = choose(RoutingPolicy.NETKV_FULL, oracle(0, 1, rate=0.0), 0, [10.0, 10.0], [0.0, 0.0], both)
     assert many.flags.tolist() == [NO_FIT, DEAD]
+    own = DecodePool(both.free_bytes, np.array([0.0, 3.0]), np.array([[0.0, 9.0]]))  # what is the same in all, once
+    told = own._replace(queued=np.tile([0.0, 3.0], (2, 1)), batch=np.tile([0.0, 9.0], (2, 1)))
+    one, other = (choose(RoutingPolicy.LOAD, oracle(0, 1), 0, [1.0, 1.0], 0.0, state) for state in (own, told))
+    assert one.index.tolist() == other.index.tolist() == [0, 0] and one.cost.tolist() == other.cost.tolist()
 
 
 @pytest.mark.parametrize(
@@ -365,6 +369,10 @@ def test_what_is_not_said_is_as_if_it_were_written_out():
     assert one.intents[0] == (0, 2, 1e9, 0)  # of no more priority than any other
     plain = Scoring(0), Scoring(0, written["curve"], 0.0, 0.5, 16.0, math.inf)
     assert plain[0] == plain[1]
+    brim = state._replace(free_bytes=np.full(3, 1e9))  # of which not a byte is kept free
+    unsaid = costs(case, 0, np.full(3, 1e9), brim)
+    said = costs(case, 0, np.full(3, 1e9), brim, np.zeros(4), 0.0, written["curve"], math.inf)
+    assert np.isfinite(unsaid.total_s).all() and unsaid.total_s.tolist() == said.total_s.tolist()
     crowded, wide = {"in_flight": np.full((1, 4), 20.0)}, RATES[3] * 20
     cost = lambda **more: float(choose(RoutingPolicy.NETKV_FULL, case, 0, 1e9, 0.0, state, **more).cost[0])
     assert cost(**crowded) == cost(**written | crowded) != cost(**written | crowded | {"max_in_flight": 17.0})

@@ -10,6 +10,7 @@ from dmodels.control.netkv import DecodePool, Oracle, burst_cost_s, dispatch, jo
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
+from dmodels.models.latency import BatchingCurve
 
 RATES = np.array([450e9, 6.25e9, 3.125e9, 1.5625e9])
 
@@ -66,6 +67,18 @@ def test_a_burst_of_one_is_a_choice_and_one_of_none_is_refused():
     assert joint.index == alone.index
     with pytest.raises(InputError, match="at least one"):
         joint_assignment(oracle, source, kv[:0], hits[:0], pool)
+
+
+def test_what_is_not_said_of_a_burst_is_as_if_it_were_written_out():
+    """Nothing on its way, nothing kept free, NetKV's curve, and of twenty transfers on a tier sixteen that count."""
+    oracle, source, kv, hits, pool, _ = case(0)
+    busy, written = 20.0 * np.ones((2, 4)), {"curve": BatchingCurve(0.01248, 0.000115, 64.0), "max_in_flight": 16.0}
+    asked, told = (oracle, source, kv, hits, pool), [0, 1, 2, 3]
+    for more in ({}, {"in_flight": busy}):
+        said = {"in_flight": np.zeros((2, 4))} | written | more
+        assert burst_cost_s(*asked, told, **more) == burst_cost_s(*asked, told, **said)
+        one, other = joint_assignment(*asked, **more), joint_assignment(*asked, reserve_bytes=0.0, **said)
+        assert one.value.cost_s == other.value.cost_s and one.flags == other.flags
 
 
 @pytest.mark.parametrize("index", [[0, 1, 2, -1], [4, 0, 0, 0], [0, 1, 4, 2], [0, 1, 2]])

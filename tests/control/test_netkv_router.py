@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, dispatch
+from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, dispatch, live_kernels
 from dmodels.control.netkv.kernels import pace_s_per_byte, post_prefill_s
 from dmodels.core.errors import InputError
 from dmodels.core.routing import RoutingPolicy
+from dmodels.core.tiered import interpreted
 from dmodels.models.latency import NETKV_CURVE
 
 RATES = np.array([450e9, 6.25e9, 3.125e9, 1.5625e9])
@@ -73,6 +74,25 @@ def test_without_telemetry_it_is_power_of_two():
 @given(seed=st.integers(0, 10_000), hidden_frac=st.sampled_from([0.1, 0.5, 0.9]), age_s=st.sampled_from([0.0, 5.0]))
 def test_whatever_the_unknown_is_the_choice_is_never_worse_than_power_of_two(seed, hidden_frac, age_s):
     """The draws of a blind twin are the power-of-two choice; the true cost of ours is at most that of its."""
+    check_choice(seed, hidden_frac, age_s)
+
+
+def test_choices_as_python_takes_them(monkeypatch):
+    """The loops interpreted: nothing is compiled for a handful of decisions."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
+    for name in ("decide", "note_serve"):
+        monkeypatch.setattr(f"dmodels.control.netkv.router.{name}", interpreted(getattr(live_kernels, name)))
+    for seed in range(60):
+        check_choice(seed, (0.1, 0.5, 0.9)[seed % 3], (0.0, 5.0)[seed % 2])
+    test_old_readings_are_unknown_and_a_request_without_a_size_is_not_dropped()
+    test_no_room_and_no_bandwidth_are_refused_and_counters_cannot_fall_below_zero()
+    test_where_no_instance_would_ever_answer_requests_spread_as_by_power_of_two()
+    test_an_instance_of_unknown_queue_counts_with_the_little_that_it_lacks()
+    test_of_twelve_hundred_instances_the_idle_one_is_found_wherever_it_stands(1023)
+    test_readings_and_requests_without_a_time_are_of_the_same_moment()
+
+
+def check_choice(seed, hidden_frac, age_s):
     tier, congestion, free, queued, batch, hits = truth(seed)
     free[:] = 1e15
     rng = np.random.default_rng(seed + 1)
@@ -136,6 +156,41 @@ def test_no_room_and_no_bandwidth_are_refused_and_counters_cannot_fall_below_zer
             wrong()
     with pytest.raises(InputError, match="tier 3"):
         NetKVRouter([[3]], [1e9])
+
+
+def test_readings_and_requests_without_a_time_are_of_the_same_moment():
+    live = NetKVRouter([[1, 1]], RATES, max_age_s=0.5)
+    live.observe_network(np.zeros(4))
+    live.observe([0, 1], [0.0, 1e12], 0.0, 0.0)  # 0 is full
+    assert {live.route(0, 1e9) for _ in range(4)} == {live.route(0, 1e9, now_s=0.5) for _ in range(4)} == {1}
+    assert live.route(0, 1e9, now_s=0.75) == 0  # or was, a quarter of a second before that; and has no request yet
+    live = NetKVRouter([[0, 1, 3]], RATES, max_age_s=0.5)
+    live.observe_network([0.999, 0.0, 0.0, 0.999])  # of which nothing is known a second later
+    live.observe([0, 1, 2], 1e12, 0.0, 0.0, now_s=1.0)
+    assert len({live.route(0, 1e9, now_s=1.0) for _ in range(12)}) > 1
+
+
+def test_where_no_instance_would_ever_answer_requests_spread_as_by_power_of_two():
+    live = NetKVRouter([[1, 1, 1]], RATES)
+    live.observe_network(np.zeros(4))
+    live.observe([0, 1, 2], 1e12, np.inf, 0.0)
+    assert all(live.route(0, 1e6) >= 0 for _ in range(60))
+    assert np.ptp(live.open_requests) <= 3 and live.open_requests.sum() == 60
+    alone = NetKVRouter([[1]], RATES)
+    alone.observe_network(np.zeros(4))
+    alone.observe(0, 1e12, np.inf, 0.0)
+    assert alone.route(0, 1e6) == 0
+
+
+def test_an_instance_of_unknown_queue_counts_with_the_little_that_it_lacks():
+    """10 GB take 1.6 s to the one that is known, and 20 requests wait there; 1 GB to the other, where none may wait: it
+    has what power-of-two would send it."""
+    live = NetKVRouter([[1, 1]], RATES)
+    live.observe_network(np.zeros(4))
+    live.observe([0, 1], 1e12, [20.0, np.nan], [64.0, np.nan])
+    for _ in range(12):
+        live.landed(0, live.route(0, 1e10, [0.0, 0.9]))
+    assert live.open_requests.tolist() == [6.0, 6.0]
 
 
 def test_an_old_reading_of_the_network_is_as_good_as_none():

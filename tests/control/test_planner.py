@@ -253,6 +253,8 @@ def test_replicas_in_proportion_to_what_the_forecast_needs():
     """Four requests a second: two prefill workers of 2/s, eight decoders of 1/2: of ten workers two, of twenty four."""
     push = sla_target(2.0, 0.5)
     assert [float(push(1.0, total, Observation(4.0, 0.0, 0.0))) for total in (10.0, 20.0)] == [1.0, 3.0]
+    # however little comes; nothing needs no prefill
+    assert [float(push(1.0, 20.0, Observation(rate, 0.0, 0.0))) for rate in (1e-6, 0.0)] == [3.0, -1.0]
 
 
 def test_a_planner_of_a_full_system_is_never_stable():

@@ -157,10 +157,12 @@ def test_the_second_difference_of_a_square_is_two_at_any_spacing():
 
 def test_whole_samples_are_not_rounded_up():
     assert [float(regime.least_dwell_samples(m, 1.0, a)) for m, a in ((0.3, 0.3), (0.6, 0.2), (0.61, 0.2))] == [1, 3, 4]
+    assert [float(regime.least_dwell_samples(m, 1.0)) for m in (0.3, 0.9, 1.0)] == [1, 3, 4]  # of three tenths
 
 
 def test_twice_the_step_needs_a_sixteenth_of_the_readings():
     assert float(regime.curvature_samples(1.0, 2.0, 1.0, 4.0)) == pytest.approx(6.0)
+    assert float(regime.curvature_samples(1.0, 1.0, 1.0)) == pytest.approx(6.0 * 3.0**2)  # three deviations
 
 
 def test_a_level_on_a_threshold_is_not_above_it_nor_on_its_margin_below():

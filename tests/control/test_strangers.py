@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import product
 from math import inf
 
@@ -10,10 +11,21 @@ import numpy as np
 import pytest
 
 from dmodels.control import congestion, phasor
-from dmodels.control.netkv import DecodePool, NetKVRouter, Oracle, choose, dispatch, joint_assignment
+from dmodels.control.netkv import (
+    DecodePool,
+    NetKVRouter,
+    Oracle,
+    burst_cost_s,
+    choose,
+    dispatch,
+    joint_assignment,
+    kernels,
+    live_kernels,
+)
 from dmodels.control.phasor import flow
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
+from dmodels.core.tiered import interpreted
 from dmodels.models.latency import BatchingCurve
 from tests.control.desk import TIMED, Desk
 
@@ -70,7 +82,27 @@ PRICED = (*TIMED, RoutingPolicy.LOAD, RoutingPolicy.FREENESS, RoutingPolicy.CACH
 @pytest.mark.parametrize("policy", PRICED)
 def test_decisions_are_the_cheapest_of_a_desk_that_prices_every_candidate(policy):
     """Each alone on the readings given, and in turn on what the earlier ones took."""
-    for seed in range(12):
+    check_decisions(policy, 12)
+
+
+@pytest.fixture
+def as_python(monkeypatch):
+    """The loops interpreted: nothing is compiled for a handful of decisions."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+    for name in ("choose_many", "dispatch_many", "burst_cost", "cheapest_on_tiers"):
+        loop = interpreted(getattr(kernels, name))
+        monkeypatch.setattr(kernels, name, lambda *asked, loop=loop, **out: loop(*asked, *out.values()))
+    for name in ("decide", "note_serve"):
+        monkeypatch.setattr(f"dmodels.control.netkv.router.{name}", interpreted(getattr(live_kernels, name)))
+
+
+@pytest.mark.parametrize("policy", PRICED)
+def test_decisions_as_python_takes_them(policy, as_python):
+    check_decisions(policy, 3)
+
+
+def check_decisions(policy, count):
+    for seed in range(count):
         rng = np.random.default_rng(seed)
         desk = a_desk(rng)
         sites, sizes, hits = requests(rng, 9)
@@ -80,6 +112,11 @@ def test_decisions_are_the_cheapest_of_a_desk_that_prices_every_candidate(policy
             prices = {j: desk.price(policy, site, j, size, hit[j]) for j in desk.roomy(size, hit)}
             check(alone.index[r], alone.cost[r], prices)
             assert bool(alone.flags[r] & Flag.INFEASIBLE) == (not prices)
+        own = pool(desk), DecodePool(*(column[::-1].copy() for column in pool(desk)))  # each on readings of its own
+        both = DecodePool(*map(np.stack, zip(*own, strict=True)))
+        many = choose(*asked[:2], sites[:2], sizes[:2], hits[:2], both, **limits(desk))
+        each = [choose(*asked[:2], sites[r], sizes[r], hits[r], own[r], **limits(desk)) for r in range(2)]
+        assert [many.index.tolist(), many.cost.tolist()] == [[one[k].item() for one in each] for k in range(2)]
         together, after, flying = dispatch(*asked, **limits(desk))
         intents = []
         for r, (site, size, hit) in enumerate(zip(sites, sizes, hits, strict=True)):
@@ -122,24 +159,29 @@ def test_round_robin_goes_on_behind_the_last_one_that_took_a_request():
                 turn = j + 1
 
 
+def test_turns_as_python_takes_them(as_python):
+    test_round_robin_goes_on_behind_the_last_one_that_took_a_request()
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_joint_optimum_by_trying_every_placement(seed):
+    check_joint_optimum(seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_joint_optimum_as_python_finds_it(seed, as_python):
+    check_joint_optimum(seed)
+
+
+def check_joint_optimum(seed):
     """Four requests on four instances: every transfer shares its tier with the others of the burst, not with itself."""
     rng = np.random.default_rng(seed)
     desk = a_desk(rng, sites=2, instances=4)
     desk.port, site = inf, 1
     _, sizes, hits = requests(rng, 4, instances=4)
-    told = joint_assignment(
-        oracle(desk),
-        site,
-        sizes,
-        hits,
-        pool(desk),
-        in_flight=desk.flying.copy(),
-        reserve_bytes=desk.reserve,
-        curve=CURVE,
-        max_in_flight=desk.most,
-    )
+    asked = oracle(desk), site, sizes, hits, pool(desk)
+    known = {"in_flight": desk.flying.copy(), "curve": CURVE, "max_in_flight": desk.most}
+    told = joint_assignment(*asked, reserve_bytes=desk.reserve, **known)
     before, costs = desk.flying.copy(), {}
     for places in product(*(desk.roomy(size, hit) for size, hit in zip(sizes, hits, strict=True))):
         desk.flying = before.copy()
@@ -154,6 +196,8 @@ def test_the_joint_optimum_by_trying_every_placement(seed):
         return
     chosen = tuple(int(j) for j in told.value.index)
     assert told.value.cost_s == pytest.approx(min(costs.values())) == pytest.approx(costs[chosen])
+    for places, cost in itertools.islice(costs.items(), 8):
+        assert burst_cost_s(*asked, places, **known) == pytest.approx(cost)
     counts = [sum(desk.tiers[site, j] == tier for j in chosen) for tier in range(4)]
     assert told.value.tier_counts.tolist() == counts
     filled = {j: sum(s * (1 - h[j]) for i, s, h in zip(chosen, sizes, hits, strict=True) if i == j) for j in chosen}
@@ -163,6 +207,15 @@ def test_the_joint_optimum_by_trying_every_placement(seed):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_live_router_that_knows_all_is_the_desk_through_arrivals_landings_and_new_readings(seed):
+    check_live(seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_live_router_as_python_runs_it(seed, as_python):
+    check_live(seed)
+
+
+def check_live(seed):
     rng = np.random.default_rng(seed)
     desk = a_desk(rng)
     desk.flying[:] = 0.0

@@ -57,6 +57,14 @@ def test_one_response_by_hand():
     assert float(state.spread[0]) == pytest.approx(0.05 * 0.95)
     assert float(tb.deviation(state)[0]) == pytest.approx(math.sqrt(0.5))
     assert float(tb.conservative_ratio(state, PAPER)[0]) == pytest.approx(3.95 - 0.0475)
+    assert [float(leaf[0]) for leaf in state] == pytest.approx([3.95, 0.0475, 0.0475, 0.905, 64.0, 1.0])
+    for rule in (PAPER, tb.settings(gamma=0.0, sigmas=0.5), tb.settings(miss_frac=0.1)):
+        live, state = TokenBudgetRouter(TWO, rule), tb.update(tb.init(1, rule), jnp.int32(0), 300.0, 100.0, rule)
+        live.on_response("a", 300.0, 100.0)
+        known = live.categories["a"]
+        told = [getattr(known, name) for name in tb.Ratios._fields] + [known.cap]
+        assert told == pytest.approx([float(leaf[0]) for leaf in (*state, tb.conservative_ratio(state, rule))])
+        assert known.cap < 3.95
 
 
 def test_averages_are_those_of_their_weights():

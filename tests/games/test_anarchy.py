@@ -268,6 +268,7 @@ def test_poles_in_proportion_cost_no_anarchy(beta):
     """c proportional to d^(1/beta), whatever the constants."""
     d = np.array([1.0, 4.0, 9.0])
     assert float(pole_limit(5.0 * d ** (1 / beta), d, beta)) == pytest.approx(1.0)
+    assert float(pole_limit(5.0, np.ones(3), beta)) == pytest.approx(1.0)  # one capacity for all
 
 
 def test_a_worker_without_a_pole_fills_first():

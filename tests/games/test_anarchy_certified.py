@@ -145,6 +145,7 @@ def test_a_cut_search_is_bounded_by_the_programme_and_never_worse_for_it():
     assert p.upper <= s["ceiling_s"] / a.certificate["bound_s"] + 1e-9
     assert p.stability_lower >= s["floor_s"] / a.value.cost_s - 1e-9
     assert quick.lower <= p.upper <= quick.upper and p.upper < 1.1
+    assert quick.boxes == 1 and p.boxes >= 12
 
 
 def test_least_potential_is_an_equilibrium_of_brute_force():

@@ -174,5 +174,8 @@ def test_windows_multiply_to_the_index_and_name_the_driver():
     np.testing.assert_allclose(w.routing * w.constant * w.queueing, w.index.poa_hat, rtol=1e-12)
     assert driver(w)[0] == "constant" and driver(w)[-1] == "queue"
     assert w.end_s[0] == log.completion_s[99] and (np.diff(w.end_s) >= 0).all()
+    unsaid = windows(log)  # 512 requests, and the next window half of that later, which is not whole
+    assert unsaid.start_s.tolist() == [log.completion_s[0]] and unsaid.end_s.tolist() == [log.completion_s[511]]
+    assert windows(log, 200).start_s.tolist() == log.completion_s[[0, 100, 200, 300, 400]].tolist()
     unknown = w._replace(routing=np.array([1.3, 1.0, np.nan]), queueing=np.full(3, np.nan))
     assert driver(unknown) == ["routing", "constant", "constant"]

@@ -83,3 +83,6 @@ def test_games_of_a_batch_may_have_more_requests_than_others():
     flows = np.array([[[1, 0], [0, 1]], [[1, 0], [0, 2]]])
     assert routing.social_cost_s(game, flows).tolist() == [1 + 1, 1 + 2 * 2]
     assert routing.paper_cost_s(game, flows).tolist() == [2 - 2 * 5, 5 - 3 * 5]
+    came = routing.greedy_arrival(game)  # one to each worker, and a third to the first of them
+    assert came.assignment.tolist() == [[0, 1, -1], [0, 0, 1]] and came.cost_s.tolist() == [2.0, 5.0]
+    assert came.flow.tolist() == [[[1, 0], [0, 1]], [[1, 0], [1, 1]]] and came.potential_s.tolist() == [2.0, 4.0]

@@ -9,6 +9,7 @@ import pytest
 
 from dmodels.core.errors import InputError
 from dmodels.games.anarchy import IndexCost, RequestLog, enumeration, index_device, poa_index, price_of_anarchy, windows
+from dmodels.games.resource import solve as split
 from dmodels.games.routing import RoutingGame, batches, best_response, equilibria, logit_equilibria, programs
 from dmodels.solvers.transportation.device import placement_work
 
@@ -28,6 +29,9 @@ def test_work_of_one_game_counted_on_fingers():
     assert window.device_bytes - placed.device_bytes == 4 * 160 + 120  # costs four times, and 12 bytes of each request
     assert window[1:] == placed._replace(registers=72)[1:]
     assert [work.registers for work in (moves, one, least)] == [32, 128, 40]  # of the widest kernels as compiled
+    few, more = (split.equilibrium_work(games) for games in (2**18, 2**18 + 1))
+    assert few.device_bytes == 5_760 and few.flop64 == 1_200  # thirty steps: 12 numbers in and out, 40 operations
+    assert (few.launches, few.registers) == (300, 80) and more == few._replace(launches=600)
 
 
 class Asked(Exception):

@@ -61,6 +61,14 @@ LOG = log_from_rows(iter([{"arrival": 0, "completion": 1, "worker": "a"}]))
             lambda: routing.gibbs_profiles(RoutingGame(LINE, np.zeros((21, 2))), 1.0),
             "2^21 profiles; accepted are at most 2,000,000: use gibbs_loads",
         ),
+        (
+            lambda: routing.logit_equilibria(RoutingGame(LINE, np.zeros((2, 2, 2)), 0.5, [[1, 2], [2, 2]]), 1.0),
+            "counts differ in their sum, or are 0; accepted are batches of equal numbers, each from 1",
+        ),
+        (
+            lambda: routing.logit_equilibria(RoutingGame(LINE, np.zeros((2, 2, 2)), 0.5, [[1, 2], [3, 0]]), 1.0),
+            "counts differ in their sum, or are 0; accepted",
+        ),
         (lambda: routing.logit_equilibria(BATCH, [1.0, 1.0]), "tau has shape (2,); accepted broadcasts with the games"),
         (
             lambda: poa_index([1.0, 1.0], [0], np.zeros((2, 3))),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.tiered import interpreted
 from dmodels.games.placement import (
     PlacementGame,
     best_response,
@@ -20,13 +21,14 @@ from dmodels.games.placement import (
     fat_tree,
     gains_s,
     hierarchical_equilibrium,
+    hierarchy,
     isolated_s,
     placement,
     profiles_count,
     pure_equilibrium,
     two_level,
 )
-from dmodels.games.placement.response import CYCLE_BYTES
+from dmodels.games.placement.response import CYCLE_BYTES, equilibrium_flag
 from tests.games.placement_brute import draw, truth
 
 
@@ -96,8 +98,11 @@ def test_a_hierarchy_with_one_limited_tier_has_an_equilibrium(seed):
     assert s.value.tier.tobytes() in {x.astype(np.int8).tobytes() for x in t.tiers[t.stable]}
 
 
-def test_many_workers_and_blocks_of_a_hierarchy_come_to_rest():
-    """More blocks than workers and fewer, on three levels: nobody gains, and play took what the argument allows it."""
+def test_many_workers_and_blocks_of_a_hierarchy_come_to_rest(monkeypatch):
+    """More blocks than workers and fewer, on three levels: nobody gains, and play took what the argument allows it.
+    Interpreted: nothing is compiled for games of this size."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
+    monkeypatch.setattr(hierarchy, "_raise_floors", interpreted(hierarchy._raise_floors))
     rng, moved = np.random.default_rng(7), 0
     for _ in range(30):
         n, m = int(rng.integers(3, 9)), int(rng.integers(2, 9))
@@ -163,9 +168,15 @@ def test_coordinated_play_lowers_the_social_cost_and_ends():
         p = int(rng.integers(len(t.tiers)))
         s = best_response_dynamics(game, t.tiers[p], coordinated=True)
         assert s.flags == 0 and t.social.min() - 1e-9 <= s.value.social_s <= t.social[p] + 1e-9
+        could_save = []
         for i in range(game.workers_count):  # no worker can lower it alone
             same = (np.delete(t.tiers, i, 1) == np.delete(s.value.tier, i, 0)).all((1, 2))
             assert t.social[same].min() >= s.value.social_s - 1e-9
+            same = (np.delete(t.tiers, i, 1) == np.delete(t.tiers[p], i, 0)).all((1, 2))
+            could_save.append(t.social[p] - t.social[same].min())
+        now = best_response_dynamics(game, t.tiers[p], coordinated=True, max_rounds=0)
+        np.testing.assert_allclose(now.certificate["gain_s"], could_save, atol=1e-9)
+        assert now.steps == 0 and now.flags == Flag.NOT_CONVERGED and now.value.social_s == pytest.approx(t.social[p])
 
 
 def test_profiles_of_large_games_are_not_counted_one_by_one():
@@ -179,6 +190,8 @@ def test_profiles_of_large_games_are_not_counted_one_by_one():
         and profiles_count(nearly_all(3)) == 7
         and profiles_count(nearly_all(60)) == np.inf
     )
+    # 5e14 ways to keep 26 of 52 blocks are still counted, 2e15 of 27 of 54 are not
+    assert profiles_count(nearly_all(52)) == 2.0**52 - 1 and profiles_count(nearly_all(54)) == np.inf
 
     uneven = lambda m: PlacementGame(np.ones((1, m)), [1.0, 2.0], [1.0, 1.0], [[0.0]], 5.0, np.arange(1.0, m + 1.0))
     assert profiles_count(uneven(3)) == 3 and profiles_count(uneven(15)) == np.inf
@@ -213,6 +226,51 @@ def test_of_a_long_cycle_the_first_placements_are_shown(monkeypatch):
     monkeypatch.setattr("dmodels.games.placement.response.CYCLE_BYTES", 3 * circle[0].nbytes)
     short = best_response_dynamics(none)
     assert np.array_equal(short.certificate["cycle"], circle[:3]) and short.flags == Flag.NOT_CONVERGED
+
+
+def test_of_a_cycle_the_placement_is_told_at_which_nobody_gains_much():
+    """Three workers, four blocks, a place in each of two tiers: of eight placements in turn the fifth and the sixth
+    leave one worker 2 s to gain; others 4 s and more, and each of them somebody nothing."""
+    rates = [[3.0, 7.0, 7.0, 8.0], [4.0, 7.0, 7.0, 9.0], [3.0, 7.0, 7.0, 9.0]]
+    near = [[0.0, 2.0, 2.0], [2.0, 0.0, 2.0], [3.0, 3.0, 0.0]]
+    game = PlacementGame(rates, [1.0, 2.0], [1.0, 1.0], near, 5.0)
+    s = best_response_dynamics(game)
+    most = [gains_s(game, placed).max() for placed in s.certificate["cycle"]]
+    assert s.flags == Flag.NOT_CONVERGED and most == [4.0, 7.0, 5.0, 8.0, 2.0, 2.0, 7.0, 7.0]
+    assert s.certificate["gain_s"].max() == 2.0 and (s.value.tier == s.certificate["cycle"][4]).all()
+    assert s.value.cost_s.tolist() == placement(game, s.value.tier).cost_s.tolist()
+
+
+def test_a_game_played_by_hand():
+    """Rates of 3 and 1, and of 3 and 2; a place each at 1 s, 1 s to the other, 5 s without a copy. Who is first takes
+    block 0, and the other the other: with nobody to move in the second round."""
+    game = PlacementGame([[3.0, 1.0], [3.0, 2.0]], [1.0], [1.0], complete(2, 1.0), 5.0)
+    played = {
+        "as numbered": (best_response_dynamics(game), [[0, -1], [-1, 0]], [3 * 1 + 1 * 2.0, 3 * 2 + 2 * 1.0]),
+        "turned": (best_response_dynamics(game, order=[1, 0]), [[-1, 0], [0, -1]], [3 * 2 + 1 * 1.0, 3 * 1 + 2 * 2.0]),
+        "from one": (best_response_dynamics(game, [[0, -1], [-1, -1]]), [[0, -1], [-1, 0]], [5.0, 8.0]),
+        "cut short": (best_response_dynamics(game, max_rounds=1), [[0, -1], [-1, 0]], [5.0, 8.0]),
+        "not played": (best_response_dynamics(game, max_rounds=0), [[-1, -1], [-1, -1]], [20.0, 25.0]),
+    }
+    for how, (s, tier, paid) in played.items():
+        assert s.value.tier.tolist() == tier and s.value.cost_s.tolist() == paid and s.value.social_s == sum(paid)
+        assert s.steps == {"from one": 1, "not played": 0}.get(how, 2)
+        assert s.flags == (Flag.NOT_CONVERGED if how in ("cut short", "not played") else 0)
+        # alone, either would take the three reads a second of block 0 at 1 s
+        assert s.certificate["gain_s"].tolist() == ([12.0, 12.0] if how == "not played" else [0.0, 0.0])
+        assert s.certificate["cycle"].shape == (0, 2, 2)
+    move = best_response(game, played["not played"][0].value.tier, 1)
+    assert move.value.tolist() == [0, -1] and move.certificate == {"cost_s": 3 * 1 + 2 * 5.0, "gain_s": 12.0}
+    slow = PlacementGame([[2.0, 1.0]], [1.0, 5.0], [1.0, 1.0], [[0.0]], 5.0)  # a place as slow as a prefill
+    move = best_response(slow, [[-1, -1]], 0)
+    assert move.value.tolist() == [0, -1] and move.certificate == {"cost_s": 2.0 + 5.0, "gain_s": 8.0}
+
+
+def test_up_to_a_billionth_of_its_cost_a_worker_gains_by_rounding_alone():
+    profile = placement(PlacementGame([[3.0], [2.0]], [1.0], [0.0], complete(2, 1.0), 1.0), [[-1], [-1]])
+    assert profile.cost_s.tolist() == [3.0, 2.0]
+    for gain, flag in (([0.0, 0.0], 0), ([3e-9, 0.0], 0), ([0.0, 3e-9], Flag.NOT_CONVERGED)):
+        assert equilibrium_flag(profile, np.array(gain)) == flag
 
 
 def test_hundreds_of_blocks_settle_at_an_equilibrium():

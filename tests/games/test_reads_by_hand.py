@@ -10,6 +10,8 @@ import pytest
 
 from dmodels.core.tiered import interpreted
 from dmodels.games.placement import PlacementGame, kernels
+from dmodels.games.placement.bound_dual import dual_blocks
+from dmodels.games.placement.bound_dual import reads as network_reads
 from tests.games.placement_brute import draw
 
 
@@ -81,6 +83,22 @@ def test_what_one_more_copy_and_one_other_choice_cost_all():
                 for t in range(tiers):
                     read = a.distance[:, j] + a.access[j, t]
                     assert more[j, t] == pytest.approx((a.demand[:, b] * np.maximum(now - read, 0.0)).sum())
+
+
+def test_what_clients_pay_for_a_block_is_what_they_pay_for_it_alone():
+    """And the places that they pay for in full: of blocks of all sizes and rates, beside each other and one by one."""
+    for a, _, rng in games(6):
+        prices, m = rng.integers(0, 9, a.access.size) / 2.0, a.demand.shape[1]
+        network, found = (
+            network_reads(a.distance, a.access, a.recompute),
+            (np.empty(m), np.zeros((m, prices.size), bool)),
+        )
+        interpreted(dual_blocks)(0, m, a, prices, network, found)
+        for b in range(m):
+            own = a._replace(demand=a.demand[:, [b]], recompute=a.recompute[[b]], size=a.size[[b]])
+            alone = np.empty(1), np.zeros((1, prices.size), bool)
+            interpreted(dual_blocks)(0, 1, own, prices, network, alone)
+            assert found[0][b] == alone[0][0] and (found[1][b] == alone[1][0]).all()
 
 
 def test_prices_of_places_bound_what_any_choice_saves():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.flags import Flag, describe
+from dmodels.core.tiered import interpreted
 from dmodels.games.anarchy import AFFINE_ATOMIC, bounds
 from dmodels.games.placement import (
     PlacementGame,
@@ -19,6 +20,7 @@ from dmodels.games.placement import (
     greedy_optimum,
     isolated_s,
     price_of_anarchy,
+    pure_equilibria,
     value_of_sharing,
 )
 from dmodels.games.placement.anarchy import PlacementPrice, random_placement
@@ -132,6 +134,7 @@ def test_the_nearest_that_play_passed_is_kept():
         least = min(s.certificate["gain_s"].max() for s in (*tries, calm))
         assert found.certificate["gain_s"].max() == pytest.approx(least) and found.flags == Flag.NOT_CONVERGED
         assert found.certificate["exists"] == -1
+        assert np.array_equal(found.certificate["cycle"], best.certificate["cycle"])  # the first of equals
         assert found.steps == sum(int(s.steps) for s in (*tries, calm))
         seen += 1
     assert seen >= 2
@@ -166,9 +169,16 @@ def test_placements_at_random_fill_the_fastest_tier_that_has_room():
             assert not left.size or left.min() > (room - used).max() - 1e-9
 
 
-def test_profiles_are_counted():
+def test_profiles_are_counted(monkeypatch):
+    """And what each costs, interpreted: nothing is compiled for games of this size."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", math.inf)
+    monkeypatch.setattr(pure_equilibria, "_all_costs", interpreted(pure_equilibria._all_costs))
     for drawn in games(12, 3):
         game, t = PlacementGame(*drawn), truth(*drawn)
+        every = equilibria(game)
+        np.testing.assert_allclose(np.sort(every.value.social_s), np.sort(t.social[t.stable]), atol=1e-9)
+        assert every.value.optimum_s == pytest.approx(t.social.min(), abs=1e-9) and every.steps == len(t.tiers)
+        assert every.value.nearest_gain_s == pytest.approx(max(t.gain.max(1).min(), 0.0), abs=1e-9)
         arrays = game.arrays()
         count = math.prod(len(rows(arrays.demand.shape[1], c, arrays.size)) for c in arrays.capacity)
         assert len(t.tiers) == count and len(equilibria(game, count).value.tiers) == t.stable.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 
@@ -63,6 +64,7 @@ def test_exponential_families_have_the_closed_form_with_its_corners():
     np.testing.assert_allclose(found.value.prefill_gpus, exact, rtol=1e-12, atol=1e-10)
     assert (exact == 0).any() and (exact == total).any()
     assert found.certificate["kkt_residual"].max() < 1e-14 and not found.flags.any()
+    assert (found.certificate["equilibria_count"] == 1).all()
 
 
 def test_ten_thousand_games_against_a_grid():
@@ -90,6 +92,7 @@ def test_the_counterexample_to_uniqueness_has_exactly_three_equilibria():
     np.testing.assert_allclose(found.certificate["equilibria_gpus"][:3], [0.25, 0.5, 0.75], atol=1e-12)
     assert found.certificate["equilibria_count"] == 3 and found.certificate["proved"] == 1
     assert found.flags == Flag.NOT_UNIQUE
+    assert np.isnan(found.certificate["equilibria_gpus"][3:]).all() and len(found.certificate["equilibria_gpus"]) == 10
     assert found.certificate["stable"][:3].tolist() == [True, False, True]  # the middle one repels a small move
     assert "3 equilibria were found, at 0.25, 0.5, 0.75 prefill GPUs" in explain(game, found)[0]
     roots = equilibria(game)
@@ -147,6 +150,7 @@ def test_a_corner_where_equation_5_has_no_solution():
     )
     found = equilibrium(game)
     assert found.value.prefill_gpus == 1.0 and found.certificate["kkt_residual"] == 0.0
+    assert found.value.multiplier == 0.5  # what the one who has all would save with more
     assert found.certificate["marginal_prefill"] == 0.5 and found.certificate["marginal_decode"] == 0.25
     assert found.flags == 0  # the scan found g increasing, the interval proof found no other root
 
@@ -251,6 +255,10 @@ def test_workers_of_a_seventh_of_a_gpu_are_seven_and_two_splits_may_be_alike():
     assert two.certificate["swap_stable"].tolist() == [1.0, 1.0, 0.0]
     costs = two.certificate["cost_by_prefill"]
     assert costs[0] == costs[1] == pytest.approx(math.exp(-0.5) + math.exp(-1.0)) and costs[2] == np.inf
+    for better, instances in ((2e-6, 2), (5e-7, 1)):  # two of prefill cost less, by more than a millionth or not
+        weight = 1.0 + better / (math.exp(-0.5) - math.exp(-1.0))
+        found = integer_split(Game(Exponential(0.5), Alone(Exponential(0.5)), 3.0, weight))
+        assert int(found.value.prefill_instances) == instances
 
 
 @pytest.mark.parametrize(("missing", "flag"), [(1e-9, 0), (1e-8, Flag.FIRST_ORDER_ONLY)])
@@ -289,11 +297,14 @@ def test_a_budget_of_one_worker_each_is_enough_and_a_side_may_count_for_nothing(
     """And with no GPU at all there is one split of them."""
     just = Game(Exponential(0.3), Alone(Exponential(0.5)), 6.0, prefill_worker_gpus=2.0, decode_worker_gpus=4.0)
     assert not equilibrium(just).flags and equilibrium(just.replace(budget_gpus=5.99)).flags == Flag.INFEASIBLE
+    saved = {0.0: 0.5 * math.exp(-3.0), 6.0: 0.3 * math.exp(-1.8)}  # by one GPU more for who has six
     for weights, split in (((0.0, 1.0), 0.0), ((1.0, 0.0), 6.0)):
         found = equilibrium(just.replace(prefill_weight=weights[0], decode_weight=weights[1]))
         assert not found.flags and found.value.prefill_gpus == split
+        assert float(found.value.multiplier) == pytest.approx(saved[split])
     nothing = equilibrium(Game(Logistic(6.0, 0.5), Alone(Logistic(6.0, 0.5)), 0.0))
     assert nothing.value.prefill_gpus == nothing.value.decode_gpus == 0.0 and nothing.flags & Flag.INFEASIBLE
+    assert not nothing.flags & Flag.OUT_OF_DOMAIN
     assert nothing.certificate["equilibria_count"] == 1
 
 
@@ -303,7 +314,10 @@ def test_it_is_said_where_one_more_gpu_changes_nothing_and_nowhere_else():
     (said,) = (line for line in explain(ample, equilibrium(ample)) if line.startswith("One more GPU"))
     low, high = map(float, re.search(r"every split from (\S+) to (\S+) prefill GPUs", said).groups())
     assert 5 < low < 7 and 13 < high < 15 and float(ample.cost(low)) < 3e-6 and float(ample.cost(high)) < 3e-6
+    assert said.endswith(" prefill GPUs costs the same to within 1e-06.")
     assert "One more GPU" not in " ".join(explain(short, equilibrium(short)))
+    few, *more = explain(scarce := ample.replace(budget_gpus=1.5), equilibrium(scarce))  # nor does one here
+    assert few.startswith("The budget of 1.5 GPUs does not hold") and "One more GPU" not in " ".join(more)
 
 
 @pytest.mark.parametrize("count, seed", [(200, 0), pytest.param(100_000, 1, marks=pytest.mark.slow)])
@@ -353,6 +367,14 @@ def test_a_rate_that_is_not_finite_is_never_certified():
     for bad in (lambda x: jnp.log(-1 - x**2), lambda x: jnp.exp(-x) + jnp.nan, lambda x: jnp.exp(-x) + jnp.inf):
         game = Game(bad, lambda d, p: 1 / (1 + d), 8.0)
         assert int(equilibrium(game).flags) & Flag.NONFINITE and int(social_optimum(game).flags) & Flag.NONFINITE
+    lost = Game(lambda x: jnp.sqrt(-1 - x), lambda d, p: 1 / (1 + d), 8.0)  # whose slope is none, too
+    found = equilibrium(lost)
+    assert found.flags & Flag.NOT_CONVERGED and found.flags & Flag.NONFINITE
+    assert found.certificate["equilibria_count"] == 0 and found.value.prefill_gpus == found.value.decode_gpus == 4.0
+    assert explain(lost, found) == [
+        "A violation rate is not a finite number somewhere on the budget line.",
+        "No equilibrium was bracketed on the budget line.",
+    ]
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
@@ -513,11 +535,41 @@ def test_rates_that_rise_are_refused(wrong, name):
         wrong()
 
 
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        (
+            (lambda x: jnp.exp(-x) * jnp.ones(2), Alone(Exponential(0.5))),
+            "prefill: it returns numbers of shape (2,); accepted is a violation rate, one number for one number of "
+            "GPUs, () here",
+        ),
+        (
+            (Exponential(0.3), lambda d, p: jnp.exp(-d) * jnp.ones(3)),
+            "decode: it returns numbers of shape (3,); accepted is a violation rate, one number for (decode GPUs, "
+            "prefill GPUs), () here",
+        ),
+        (
+            (Exponential(0.3), lambda d: jnp.exp(-d)),
+            "decode: accepted is a violation rate, one number for (decode GPUs,",
+        ),
+        ((lambda x: math.exp(-x), Alone(Exponential(0.5))), "prefill: it asks for the value of a traced array;"),
+    ],
+)
+def test_rates_that_are_none_are_told_by_their_name(rates, said):
+    for ask in (equilibrium, social_optimum, integer_split):
+        with pytest.raises(InputError, match=f"^{re.escape(said)}"):
+            ask(Game(*rates, 4.0))
+
+
 def test_rates_that_nothing_changes_are_no_game():
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(0.0)), 8.0)).flags & Flag.OUT_OF_DOMAIN
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(1.0)), 8.0)).flags == 0
     assert equilibrium(Game(Exponential(0.0), Alone(Exponential(8.0)), 200.0)).flags == 0  # e^-1600 is no number
     assert equilibrium(Game(Exponential(8.0), Alone(Exponential(0.0)), 200.0)).flags == 0
+    wall, no_wall = Logistic(4.0, 0.5), Logistic(4.0, 0.5, 0.0)  # not convex, nor known to be
+    for prefill, decode in itertools.product((wall, no_wall), repeat=2):
+        flags = int(equilibrium(Game(prefill, Alone(decode), 8.0)).flags)
+        assert bool(flags & Flag.OUT_OF_DOMAIN) == (prefill is decode is no_wall)
     never = Exponential(1.0, 0.0), Power(1.0, 1.0, 0.0), Logistic(8.0, 1.0, 0.0), Logistic(-8.0, 1.0, 0.0)
     assert [float(rate(3.0)) for rate in never] == [0.0] * 4 and float(Power(1.0, 0.0)(3.0)) == 1.0
 
@@ -550,6 +602,7 @@ def test_uniqueness_needs_both_rates_convex():
     convex, other = Exponential(1.0), Logistic(8.0, 2.0)
     known = lambda prefill, decode: Game(prefill, Alone(decode), 8.0).convex
     assert known(convex, convex) and not known(convex, other) and not known(other, convex)
+    assert not Game(convex, Multiplied(convex, convex), 8.0).convex
     cost = lambda prefill, own, hungry: Game(prefill, Starved(own, hungry), 8.0).convex_cost
     assert cost(convex, convex, convex) and not cost(other, convex, convex)
     assert not cost(convex, other, convex) and not cost(convex, convex, other)

@@ -12,7 +12,7 @@ from scipy import integrate, stats
 from dmodels.core.hardware import GPU, SLO, Parallel
 from dmodels.core.model import Model
 from dmodels.core.workload import Workload
-from dmodels.games.resource import DecodeBatch, PrefillQueue, serving_game
+from dmodels.games.resource import Alone, DecodeBatch, Exponential, Game, PrefillQueue, serving_game
 from dmodels.models.latency import StepLaw, decode_step_s, prefill_s
 
 
@@ -122,6 +122,14 @@ def test_a_worker_with_room_for_one_request_serves_one_at_a_time():
     batch = DecodeBatch(1.0, 5.0, StepLaw(0.02, 0.0), 1.0, 1.0, 0.03, 100.0)
     assert float(batch.occupancy_count(1.0, 10.0)) == pytest.approx(0.1) and float(batch(1.0, 10.0)) < 0.01
     assert float(batch.replace(slots_count=0.9)(1.0, 10.0)) == 1.0
+
+
+def test_no_queue_is_taken_for_convex():
+    """Overloaded ones have every request late, with a GPU more as well."""
+    queue, convex = PrefillQueue(1.0, 0.5, 0.2, 0.5, 4.0), Exponential(0.5)
+    assert not Game(queue, Alone(convex), 8.0).convex and not Game(convex, BATCH, 8.0).convex
+    assert not Game(queue, Alone(convex), 8.0).convex_cost and not Game(convex, BATCH, 8.0).convex_cost
+    assert float(queue(0.5)) == float(queue(0.9)) == 1.0
 
 
 def test_servers_that_are_just_kept_busy_are_late_and_clockwork_never_is():

@@ -84,6 +84,11 @@ def test_greedy_arrival_need_not_be_an_equilibrium():
     greedy = routing.greedy_arrival(game)
     assert greedy.assignment.tolist() == [0, 0]
     assert float(routing.gain_s(game, greedy.assignment)) == pytest.approx(0.5)
+    for most, gain, flag in ((0, 0.5, Flag.NOT_CONVERGED), (1, 0.0, 0)):  # which one move takes
+        cut = routing.best_response(game, greedy.assignment, max_steps=most)
+        assert (int(cut.steps), int(cut.flags)) == (most, flag)
+        assert max(float(cut.certificate["gain_s"]), 0.0) == pytest.approx(gain)
+        assert cut.value.assignment.tolist() == [[0, 0], [1, 0]][most]
 
 
 @pytest.mark.parametrize("kind", ["nondecreasing", "arbitrary", "ties"])

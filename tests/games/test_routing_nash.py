@@ -129,6 +129,7 @@ def test_the_box_budget_still_bounds_every_equilibrium():
     game = RoutingGame(affine([1.0, 0.7, 1.3], [0.0, 2.0, 1.0]), rng.uniform(size=(5, 3)), 9.0, [12, 7, 9, 4, 8])
     exact, cut = routing.nash_range(game), routing.nash_range(game, max_boxes=1)
     assert int(exact.flags) == 0 and int(cut.flags) == Flag.NOT_CONVERGED
+    assert bool(exact.certificate["complete"]) and not cut.certificate["complete"] and cut.steps == 1 < exact.steps
     assert cut.value.best_floor_s <= exact.value.best_s <= cut.value.best_s
     assert cut.value.worst_s <= exact.value.worst_s <= cut.value.worst_ceiling_s
     assert cut.certificate["gain_s"] <= 1e-9

@@ -179,6 +179,8 @@ def test_what_is_not_said_of_a_router_is_dynamos():
     rng = lambda: np.random.default_rng(5)
     short, long = policy_flows(game, "dynamo", rng()), policy_flows(game, "dynamo", rng(), 1, 0.5, 0.0, True)
     assert short.shape == (1, 2, 2) and short.tolist() == long.tolist()
+    warm = [policy_flows(game, "dynamo", rng(), 20, tau=0.3, **more).tolist() for more in ({}, {"normalized": True})]
+    assert warm[0] == warm[1] != policy_flows(game, "dynamo", rng(), 20, tau=0.3, normalized=False).tolist()
     assert counterfactuals(game, rng())["random"].shape == (200,)
     said = (
         closed_loop([[1.0, 0.0]], 3, 0.5, 2.0, rng()),

@@ -353,7 +353,7 @@ def test_splits_of_all_families_on_a_fine_grid():
             float(best.value.cost) == pytest.approx(cost.min(), abs=1e-5)
             and float(best.value.cost) <= cost.min() + 1e-9
         )
-        assert float(best.certificate["gap"]) <= 1e-12
+        assert float(best.certificate["gap"]) <= 1e-12 and 0 <= float(best.certificate["slope"]) <= 1e-6
         assert float(best.certificate["largest_cost"]) == pytest.approx(cost.max(), rel=0.05)
     assert several >= 2
 

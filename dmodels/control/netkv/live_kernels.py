@@ -42,8 +42,8 @@ def score(table, a, b, hit_frac, kv_bytes, oldest_s, reserve_bytes):
 
 @kernel
 def cheapest(table, tier, tiers, hit_frac, kv_bytes, oldest_s, reserve_bytes):
-    """(instance, cost), what is unknown at its worst; (-1, inf) if none. In blocks that stay in the nearest cache."""
-    count, start, low = tier.shape[0], -1, INFINITE
+    """(instance, cost), what is unknown at its worst; inf if none can. In blocks that stay in the nearest cache."""
+    count, start, low = tier.shape[0], 0, INFINITE
     bits = table[COST].view(np.int64)  # floats from 0 order as their bits do, whose least is found by vector code
     for a in range(0, count, BLOCK):
         b = min(a + BLOCK, count)
@@ -54,8 +54,6 @@ def cheapest(table, tier, tiers, hit_frac, kv_bytes, oldest_s, reserve_bytes):
             here = min(here, bits[j])
         if here < low:
             start, low = a, here
-    if start < 0:
-        return -1, np.inf
     while bits[start] != low:
         start += 1
     return start, table[COST, start]
@@ -82,7 +80,7 @@ def decide(state, source, hit_frac, kv_bytes, now_s, draws):
     drawn = power_of_two(table[LOAD], 0, tier.shape[0], draws[0], draws[1])
     if drawn < 0:
         return -1
-    if best < 0 or cost > at_best(
+    if cost == np.inf or cost > at_best(
         table, drawn, tiers, tier[drawn], kv_bytes * (1.0 - hit_frac[drawn]), oldest_s, curve
     ):
         best = drawn

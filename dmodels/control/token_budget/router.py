@@ -129,6 +129,7 @@ class TokenBudgetRouter:
         best, least = home, inf
         for p, context in enumerate(self.contexts):
             limit = self.spill[p]
-            if total <= context and waiting[p] <= limit and waiting[p] / max(limit, 1.0) < least:
-                best, least = p, waiting[p] / max(limit, 1.0)
+            share = waiting[p] / max(limit, 1.0)
+            if total <= context and waiting[p] <= limit and share < least:
+                best, least = p, share
         return best

@@ -135,7 +135,7 @@ def random_placement(game: PlacementGame, rng: np.random.Generator) -> np.ndarra
     a = game.arrays()
     tier = np.full(a.demand.shape, -1, np.int8)
     for i in range(len(tier)):
-        room = a.capacity[i] * (1 + 1e-12)
+        room = a.capacity[i].copy()
         for b in rng.permutation(tier.shape[1]):
             open_ = np.flatnonzero(room >= a.size[b])
             if open_.size:

@@ -95,8 +95,7 @@ def first_prices(a: PlacementArrays, tier: np.ndarray) -> np.ndarray:
     out = np.zeros(a.access.shape)
     for i in range(n):
         cost = np.append(-saved[:, :, i].T, np.zeros((m, 1)), axis=1)
-        room = np.where(np.isfinite(a.capacity[i]), np.minimum(a.slots[i], m), m)
-        s = transport(cost, np.append(room, m).astype(float))
+        s = transport(cost, np.append(a.slots[i], m).astype(float))
         out[i] = np.maximum(-s.certificate["column_duals"][:-1], 0.0) / a.size.mean()
     return out
 

@@ -66,7 +66,7 @@ def dual_blocks(start, stop, a, prices, reads, found):
             for i in range(n):
                 w[i, k] = demand[i, b]
             for f in range(places):
-                if size[b] <= capacity[f] * (1 + 1e-12):
+                if size[b] <= capacity[f]:
                     slack[f, k] = prices[f] * size[b]
         for r in range(step.shape[1]):
             for i in range(n):

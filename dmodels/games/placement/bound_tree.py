@@ -78,7 +78,7 @@ def tree_blocks(start, stop, a, prices, nodes, found):
                 least = w * o
                 for t in range(tiers):
                     f[i, q, t] = np.inf
-                    if size[b] <= capacity[i, t] * (1 + 1e-12):
+                    if size[b] <= capacity[i, t]:
                         f[i, q, t] = w * min(access[t], o) + prices[i, t] * size[b]
                         least = min(least, f[i, q, t])
                 f[i, q, tiers] = least

@@ -95,7 +95,7 @@ def pure_equilibrium(
 
 def _answer(game: PlacementGame, tier: np.ndarray, exists: int, cycle: np.ndarray, flags, steps) -> Solution:
     value, gain = placement(game, tier), gains_s(game, tier)
-    least = value.cost_s - gain
-    ratio = np.where(least > 0, value.cost_s / np.where(least > 0, least, 1.0), np.where(gain > 0, np.inf, 1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(gain > 0, value.cost_s / np.maximum(value.cost_s - gain, 0.0), 1.0)
     certificate = {"exists": exists, "gain_s": gain, "factor": float(ratio.max()), "cycle": cycle}
     return Solution(value, certificate, flags, steps)

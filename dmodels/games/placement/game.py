@@ -113,8 +113,8 @@ class PlacementGame(Record):
         distance = distance.copy()
         np.fill_diagonal(distance, 0.0)
         alike = bool((size == size[0]).all())
-        # places of a tier: whole blocks; a byte lost to rounding is not a block lost
-        slots = np.minimum(np.floor(capacity / size.min() * (1 + 1e-12)), m).astype(np.int64)
+        capacity = capacity * (1 + 1e-12)  # a byte lost to rounding is not a block lost
+        slots = np.minimum(np.floor(capacity / size.min()), m).astype(np.int64)
         parts = demand, access, capacity, distance, recompute, size, slots
         return PlacementArrays(*map(frozen, parts), alike)
 
@@ -122,7 +122,8 @@ class PlacementGame(Record):
 class PlacementArrays(NamedTuple):
     """A placement game on the host: all arrays of full shape; `slots` (n, T) whole blocks of the smallest size.
 
-    All are read-only: kernels would be compiled anew for each mixture of arrays that are and that are not.
+    `capacity` is what a tier holds and a little for the rounding of sums. All are read-only: kernels would be compiled
+    anew for each mixture of arrays that are and that are not.
     """
 
     demand: np.ndarray
@@ -182,7 +183,7 @@ def checked(a: PlacementArrays, tier) -> np.ndarray:
         raise InputError(f"tier holds {tier.min()}..{tier.max()}; accepted are whole numbers from -1 to {tiers - 1}")
     tier = np.ascontiguousarray(tier, np.int8)
     used = held_bytes(a, tier)
-    over = used > a.capacity * (1 + 1e-12)
+    over = used > a.capacity
     if over.any():
         i, t = np.argwhere(over)[0]
         raise InputError(f"worker {i} keeps {used[i, t]:g} bytes in tier {t}, which holds {a.capacity[i, t]:g}")

@@ -33,9 +33,8 @@ def outside(tier, a):
             t = tier[j, b]
             if t >= 0:
                 for i in range(n):
-                    v = distance[i, j] + access[j, t]
-                    if i != j and v < out[b, i]:
-                        out[b, i] = v
+                    if i != j:
+                        out[b, i] = min(out[b, i], distance[i, j] + access[j, t])
     return out
 
 
@@ -58,8 +57,8 @@ def renew_outside(before, j, tier, a, out):
                 least = a.recompute[b]
                 for k in range(n):
                     t = tier[k, b]
-                    if t >= 0 and k != i and distance[i, k] + access[k, t] < least:
-                        least = distance[i, k] + access[k, t]
+                    if t >= 0 and k != i:
+                        least = min(least, distance[i, k] + access[k, t])
                 out[b, i] = least
 
 
@@ -92,8 +91,8 @@ def costs(tier, a):
     for i in range(n):
         for b in range(m):
             v = out[b, i]
-            if tier[i, b] >= 0 and access[i, tier[i, b]] < v:
-                v = access[i, tier[i, b]]
+            if tier[i, b] >= 0:
+                v = min(v, access[i, tier[i, b]])
             total[i] += demand[i, b] * v
     return total
 
@@ -125,8 +124,8 @@ def renew(tier, a, blocks, near):
                     second[i, b] = first[i, b]
                     first[i, b] = v
                     server[i, b] = j
-                elif v < second[i, b]:
-                    second[i, b] = v
+                else:
+                    second[i, b] = min(second[i, b], v)
 
 
 def social_costs(a, near, i) -> np.ndarray:
@@ -152,8 +151,7 @@ def _social_costs(start, stop, a, near, i, out):
             rest = second[k, b] if server[k, b] == i else first[k, b]
             out[b, tiers] += w * rest
             for t in range(tiers):
-                v = d + access[i, t]
-                out[b, t] += w * (v if v < rest else rest)
+                out[b, t] += w * min(d + access[i, t], rest)
 
 
 @kernel
@@ -165,9 +163,7 @@ def gains(a, best, b, out):
         for t in range(tiers):
             s = 0.0
             for k in range(n):
-                v = distance[k, j] + access[j, t]
-                if v < best[k]:
-                    s += demand[k, b] * (best[k] - v)
+                s += demand[k, b] * max(best[k] - (distance[k, j] + access[j, t]), 0.0)
             out[j, t] = s
 
 
@@ -189,8 +185,8 @@ def savings(start, stop, tier, a, access, out):
                     v = distance[k, j] + access[tier[j, b], j]
                     if v < first[k]:
                         second[k], first[k], server[k] = first[k], v, j
-                    elif v < second[k]:
-                        second[k] = v
+                    else:
+                        second[k] = min(second[k], v)
         for t in range(tiers):
             saved, own = out[t, b], access[t]
             saved[:] = 0.0

@@ -43,7 +43,7 @@ def social_optimum(game: PlacementGame, time_limit_s: float = 60.0, rel_gap: flo
     """
     a = game.arrays()
     program = _Program(a)
-    if not program.size:  # nobody needs what could be kept
+    if not program.objective.any():  # nobody needs what could be kept
         best, zero = placed(a, empty(game)), np.zeros(a.access.shape)
         certificate = {"bound_s": best.social_s, "lp_bound_s": best.social_s, "gap_s": 0.0, "prices": zero}
         return Solution(best, certificate, np.int32(0), np.int64(0))
@@ -56,44 +56,59 @@ def social_optimum(game: PlacementGame, time_limit_s: float = 60.0, rel_gap: flo
     lp = program.constant + program.unit * relaxed.fun
     bound, lp = (min(max(float(v), 0.0), best.social_s) for v in (max(bound, lp), lp))
     gap = best.social_s - bound
-    flags = np.int32(0 if gap <= max(rel_gap, 1e-7) * (best.social_s + 1e-300) else int(Flag.NOT_CONVERGED))
+    flags = np.int32(0 if gap <= max(rel_gap, 1e-7) * best.social_s else int(Flag.NOT_CONVERGED))
     certificate = {"bound_s": bound, "lp_bound_s": lp, "gap_s": gap, "prices": program.prices(relaxed)}
     return Solution(best, certificate, flags, np.int64(whole.mip_node_count or 0))
 
 
 def variables_count(game: PlacementGame) -> int:
     """Variables of the programme of `social_optimum`."""
-    return _Program(game.arrays(), build=False).size
+    a = game.arrays()
+    return _variables_count(a, _rings(_reads(a)))
+
+
+def _variables_count(a: PlacementArrays, rings: list[np.ndarray]) -> int:
+    """Of all x, and of a z for each worker, block that it needs, and different cost of a read."""
+    steps = [np.count_nonzero(need) * ring.size for need, ring in zip(a.demand, rings, strict=True)]
+    return int(_fits(a).sum()) + sum(steps)
+
+
+def _fits(a: PlacementArrays) -> np.ndarray:
+    """Which block has room in which tier, (m, n T)."""
+    return a.size[:, None] <= a.capacity.reshape(-1)
+
+
+def _reads(a: PlacementArrays) -> np.ndarray:
+    """What i pays to read from (j, t), (n, n T)."""
+    return (a.distance[:, :, None] + a.access).reshape(len(a.distance), -1)
+
+
+def _rings(read: np.ndarray) -> list[np.ndarray]:
+    """The different costs of each worker's reads, rising."""
+    return [np.unique(row[np.isfinite(row)]) for row in read]
 
 
 class _Program:
     """The programme as sparse arrays: first the places x (one per worker, tier and block), then the z."""
 
-    def __init__(self, a: PlacementArrays, build: bool = True):
-        self.a = a
+    def __init__(self, a: PlacementArrays):
+        self.a, self.constant = a, 0.0
         n, m = a.demand.shape
-        tiers = a.access.shape[1]
-        read = (a.distance[:, :, None] + a.access[None]).reshape(n, n * tiers)  # i reads from (j, t)
-        fits = a.size[:, None] <= a.capacity.reshape(1, -1) * (1 + 1e-12)  # (m, n T)
-        self.block, self.at = np.nonzero(fits)
-        self.number = np.full((m, n * tiers), -1)
-        self.number[self.block, self.at] = np.arange(self.block.size)
-        self.constant = 0.0
-        rings = [np.unique(row[np.isfinite(row)]) for row in read]
-        need = a.demand > 0
-        self.size = self.block.size + int(sum(need[i].sum() * rings[i].size for i in range(n)))
-        if not build:
-            return
-        if self.size > MOST_VARIABLES:
+        read = _reads(a)
+        rings = _rings(read)
+        if (size := _variables_count(a, rings)) > MOST_VARIABLES:
             raise InputError(
-                f"the programme has {self.size} variables; accepted are at most {MOST_VARIABLES}; "
+                f"the programme has {size} variables; accepted are at most {MOST_VARIABLES}; "
                 "greedy_optimum and placement_bound.best_bound take larger games"
             )
+        self.block, self.at = np.nonzero(_fits(a))
+        number = np.full((m, read.shape[1]), -1)
+        number[self.block, self.at] = np.arange(self.block.size)
         cost, rows, columns, values, count, rhs = [], [], [], [], 0, []
         z = self.block.size
         for i in range(n):
             inside = [np.flatnonzero(read[i] == value) for value in rings[i]]
-            for b in np.flatnonzero(need[i]):
+            for b in np.flatnonzero(a.demand[i]):
                 radius = rings[i][rings[i] < a.recompute[b]]
                 if not radius.size:
                     self.constant += a.demand[i, b] * a.recompute[b]
@@ -101,7 +116,7 @@ class _Program:
                 self.constant += a.demand[i, b] * radius[0]
                 step = np.diff(np.append(radius, a.recompute[b]))
                 for k in range(radius.size):  # z_k + copies at radius k - z_{k-1} >= 0, z_{-1} = 1
-                    x = self.number[b, inside[k]]
+                    x = number[b, inside[k]]
                     x = x[x >= 0]
                     entries = [*x, z + k] + ([z + k - 1] if k else [])
                     rows += [count] * len(entries)
@@ -113,7 +128,7 @@ class _Program:
                 z += radius.size
         self.size, self.reads = z, count
         self.objective = np.concatenate([np.zeros(self.block.size), np.array(cost)])
-        self.unit = max(float(self.objective.max(initial=0.0)), 1e-300)
+        self.unit = float(self.objective.max(initial=0.0))
         self._rows, self._columns, self._values = rows, columns, values
         self.least = np.array(rhs)
 
@@ -126,13 +141,12 @@ class _Program:
         """(cover >= least, room <= capacity, one tier per worker and block <= 1)."""
         a, places = self.a, np.arange(self.block.size)
         n, tiers = a.access.shape
-        limited = np.isfinite(a.capacity.reshape(-1))
         cover = self._matrix(self._rows, self._columns, self._values, self.reads)
         room = self._matrix(self.at, places, a.size[self.block], n * tiers)
         once = self._matrix(
             self.at // tiers * a.demand.shape[1] + self.block, places, np.ones(places.size), n * a.demand.shape[1]
         )
-        return cover, room, np.where(limited, a.capacity.reshape(-1), 2 * a.size.sum()), once
+        return cover, room, np.minimum(a.capacity.reshape(-1), 2 * a.size.sum()), once
 
     def relaxed(self):
         """The linear relaxation by HiGHS."""
@@ -213,7 +227,7 @@ def _greedy(a: PlacementArrays) -> tuple[np.ndarray, np.ndarray, int]:
     """
     n, m = a.demand.shape
     tiers = a.access.shape[1]
-    room = a.capacity * (1 + 1e-12)
+    room = a.capacity.copy()
     tier = np.full((n, m), -1, np.int8)
     best = np.repeat(a.recompute[:, None], n, axis=1)
     out = np.empty((n, tiers))
@@ -255,7 +269,7 @@ def _left(a: PlacementArrays, best: np.ndarray) -> float:
     total = 0.0
     for j in range(n):
         for t in range(tiers):
-            fits = a.size <= a.capacity[j, t] * (1 + 1e-12)
+            fits = a.size <= a.capacity[j, t]
             gain = np.where(fits, gains[:, j, t], 0.0)
             order = np.argsort(-gain / a.size)
             filled = np.cumsum(a.size[order])

@@ -113,11 +113,10 @@ def _strategies(a: PlacementArrays, i: int) -> np.ndarray:
     m, tiers = a.demand.shape[1], a.access.shape[1]
     rows = np.zeros((1, 0), np.int8)
     used = np.zeros((1, tiers))
-    room = a.capacity[i] * (1 + 1e-12)
     for b in range(m):
         grown = [(np.concatenate([rows, np.full((len(rows), 1), -1, np.int8)], 1), used)]
         for t in range(tiers):
-            fits = used[:, t] + a.size[b] <= room[t]
+            fits = used[:, t] + a.size[b] <= a.capacity[i, t]
             more = used[fits].copy()
             more[:, t] += a.size[b]
             grown.append((np.concatenate([rows[fits], np.full((fits.sum(), 1), t, np.int8)], 1), more))
@@ -144,9 +143,7 @@ def _all_costs(rows, starts, sizes, demand, access, distance, recompute):
                 for j in range(n):
                     t = rows[starts[j] + at[j], b]
                     if t >= 0:
-                        v = distance[i, j] + access[j, t]
-                        if v < least:
-                            least = v
+                        least = min(least, distance[i, j] + access[j, t])
                 out[i, p] += w * least
         k = n - 1
         while k >= 0:

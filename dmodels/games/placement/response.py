@@ -72,7 +72,7 @@ def best_response_dynamics(
     seen: dict[bytes, int] = {}
     moves, cycle, still = 0, [], False
     for turn in range(max_rounds):
-        key = blake2b(tier.tobytes(), digest_size=16).digest()
+        key = blake2b(tier.tobytes()).digest()
         if key in seen:  # turns are deterministic: from here on it repeats
             cycle = _turns(play, order, turn - seen[key])
             break
@@ -230,7 +230,7 @@ def _knapsack(a: PlacementArrays, i: int, saving: np.ndarray) -> np.ndarray:
     from scipy.sparse import coo_array
 
     row = np.full(len(saving), -1, np.int8)
-    block, tier = np.nonzero((saving > 0) & (a.size[:, None] <= a.capacity[i] * (1 + 1e-12)))
+    block, tier = np.nonzero((saving > 0) & (a.size[:, None] <= a.capacity[i]))
     if block.size:
         rows = np.concatenate([tier, a.access.shape[1] + block])
         entries = np.concatenate([a.size[block], np.ones(block.size)])

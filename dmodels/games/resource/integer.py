@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dmodels.core.flags import Flag, flag_nonfinite, flag_where
+from dmodels.core.flags import Flag, flag_nonfinite
 from dmodels.core.programs import program
 from dmodels.core.records import Real, Record, float64, quantity
 from dmodels.solvers.solution import Solution
@@ -80,8 +80,6 @@ def _best_whole(game: Game, most: int) -> Solution:
     stable = fits & (costs <= padded[:-2]) & (costs <= padded[2:])
     known: Callable[[Real], Real] = lambda row: jnp.where(fits[best], row[best], jnp.nan)
     value = WholeSplit(known(n), known(d), known(x), known(y), known(ttft), known(itl), costs[best])
-    flags = flag_where(~jnp.any(fits), Flag.INFEASIBLE) | jnp.where(
-        jnp.any(fits), flag_nonfinite(costs[best]), jnp.int32(0)
-    )
+    flags = jnp.where(jnp.any(fits), flag_nonfinite(costs[best]), jnp.int32(Flag.INFEASIBLE))
     certificate = {"cost_by_prefill": costs, "swap_stable": jnp.where(stable, 1.0, 0.0)}
     return Solution(value, certificate, flags, jnp.int32(most))

@@ -54,8 +54,8 @@ def unique(game: Game, live: bool) -> Solution:
     corner = jnp.where(low >= 0.0, zero, total)
     root = chandrupatla(
         held.balance,
-        jnp.where(inside, zero, 0.5 * total),
-        jnp.where(inside, total, 0.5 * total),
+        jnp.where(inside, zero, corner),
+        jnp.where(inside, total, corner),
         low,
         high,
     )
@@ -90,11 +90,9 @@ def _residual(x, difference, total):
 
 def _roots(function, grid, values):
     """(up to `MOST` roots of `function` between grid points, NaN where there are fewer; whether it rises there)."""
-    middle = 0.5 * grid[-1]
     left, there = sign_changes(values, MOST)
-    a, b, fa, fb = grid[left], grid[left + 1], values[left], values[left + 1]
-    a, b = jnp.where(there, a, middle), jnp.where(there, b, middle)
-    root = chandrupatla(jax.vmap(function), a, b, fa, fb)
+    low, high = grid[left], jnp.where(there, grid[left + 1], grid[left])
+    root = chandrupatla(jax.vmap(function), low, high, values[left], values[left + 1])
     return jnp.where(there, root, jnp.nan), ~(values[left] > 0.0)
 
 

@@ -59,7 +59,8 @@ def equilibrium(game: Game) -> Solution:
     least social cost is the value; the flag NOT_UNIQUE is raised unless the uniqueness condition held at every grid
     point and one was found. For a single game the list is proved by interval arithmetic where the formulas allow it
     (certificate["proved"]). Flags INFEASIBLE: the budget does not hold one worker of each kind; OUT_OF_DOMAIN: negative
-    or flat marginals (both rates constant: any split is an equilibrium).
+    or flat marginals (both rates constant: any split is an equilibrium); NOT_CONVERGED: none was found, and the value
+    is the middle of the budget.
 
     Closed form (exponential families with rates a, b): x = clip((bG + ln(a/b))/(a + b), 0, G).
 
@@ -255,7 +256,7 @@ def explain(game: Game, found: Solution) -> list[str]:
                 f"The violation curves are not convex along the budget, and {count} equilibria were found, at "
                 f"{listed} prefill GPUs; the stable one with the least cost is reported."
             )
-        else:
+        elif count == 1:
             said.append(
                 "The violation curves are not convex along the budget: the equilibrium need not be unique, "
                 "though only one was found."

@@ -99,14 +99,14 @@ def blurred(a: RoutingArrays) -> np.ndarray:
     """
     out = np.zeros(a.size, bool)
     f = np.sort(a.f.reshape(len(a.f), -1))
-    private = np.abs(a.cost).reshape(len(a.cost), -1).max(-1)
+    private = np.abs(a.cost).reshape(len(a.cost), -1).max(1)
     with np.errstate(invalid="ignore"):  # from one infinity to the next
         steps = np.diff(f)
     apart = np.diff(np.sort(a.cost)).reshape(len(a.cost), -1)
-    steps = np.where((steps > 1e-14 * f[:, 1:]) & np.isfinite(f[:, 1:]), steps, np.inf).min(-1, initial=np.inf)
-    apart = np.where(apart > 1e-14 * private[:, None], apart, np.inf).min(-1, initial=np.inf)
+    steps = np.where((steps > 1e-14 * f[:, 1:]) & np.isfinite(f[:, 1:]), steps, np.inf).min(1, initial=np.inf)
+    apart = np.where(apart > 1e-14 * private[:, None], apart, np.inf).min(1, initial=np.inf)
     closest = np.broadcast_to(np.minimum(steps, apart), a.size)
-    size = np.where(np.isfinite(f), f, 0.0).max(-1) + private
+    size = np.where(np.isfinite(f), f, 0.0).max(1) + private
     for b in np.flatnonzero(closest <= 4.0 * ULPS * 2.0**-52 * size):  # what the tolerance is at most, 4 times
         total = int(a.counts[b % len(a.counts)].sum())
         out[b] = closest[b] <= 4.0 * tolerance(a.f[b % len(a.f)], a.cost[b % len(a.cost)], total)

@@ -45,8 +45,8 @@ def _arcs(f, c, lo, hi, monotone, tol, arc, here, after, reach):
             v = after[k] + c[g, k]
             if at < 0 or v < first:
                 first, second, at = v, first, k
-            elif v < second:
-                second = v
+            else:
+                second = min(second, v)
         for j in range(workers):
             reach[g, j] = (second if j == at else first) - c[g, j]
             arc[g, j] = hi[j] > 0 and here[j] <= reach[g, j] + tol
@@ -62,8 +62,8 @@ def _least_paid(c, arc, here, first, second, cheapest):
                 v = here[j] + c[g, j]
                 if v < first[g]:
                     first[g], second[g], cheapest[g] = v, first[g], j
-                elif v < second[g]:
-                    second[g] = v
+                else:
+                    second[g] = min(second[g], v)
 
 
 @kernel

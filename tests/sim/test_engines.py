@@ -68,6 +68,19 @@ def test_every_step_is_that_of_the_plain_version(seed):
             check_steps(found, want, f"{policy} by priority")
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_requests_that_bring_their_cache_step_as_in_the_plain_version(seed):
+    """Memory is short, so that some give way and lose what came along."""
+    arrival, prompt, output, limit, _, tokens, blocks, block = case(seed + 200)
+    output, limit = output + 1, limit + 1
+    rng = np.random.default_rng(seed)
+    for policy in policies(rng, blocks, block):
+        given = arrival, prompt, output, LAW, policy
+        want = engine_oracle.simulate(*given, limit, [[]] * len(arrival), tokens, sent=True)
+        found = simulate(*given, limit_tokens=limit, sent=True)
+        check_steps(found, want, policy)
+
+
 def check_steps(found, want, said):
     for mine, theirs in zip((found.admitted_s, found.first_token_s, found.end_s), want[:3], strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, err_msg=str(said))

@@ -181,3 +181,21 @@ def test_lone_requests_take_as_long_by_recursion_as_step_by_step(role):
         np.testing.assert_allclose(steps.ttft_s, 0.01 + 1e-5 * todo + late, rtol=1e-9)
         answers = alone.output_tokens if role.get("decodes", True) else np.ones(29)
         np.testing.assert_allclose(steps.e2e_s - steps.ttft_s, 0.011 * (answers - 1), rtol=1e-9)
+
+
+def test_a_split_is_given_up_by_what_has_become_of_requests_since_they_came():
+    """The second prompt is read before the first, on a worker of its own; a decoder is looked at seven times."""
+    arrival = np.array([0.0, 0.001, *range(1, 17)])
+    requests = Requests.checked(arrival, [4000, *[10] * 17], 5)
+    workers = ServingPool("p", LAW, SLOTS, CHUNK, decodes=False)
+    split = ServingFleet((workers, ServingPool("d", LAW, SLOTS, CHUNK, prefills=False)), in_turn=True)
+    seen = []
+    whole = split.serve(0, requests, (2, 1), give_up=lambda so_far: bool(seen.append(so_far)))
+    np.testing.assert_array_equal(whole.end_s, split.serve(0, requests, (2, 1)).end_s)
+    order = [1, 0, *range(2, 18)]
+    assert [one.arrival_s.tolist() for one in seen] == [arrival[order].tolist()] * 7
+    done = [int(np.isfinite(one.end_s).sum()) for one in seen]
+    assert done == sorted(done) and 0 < done[0] < 4 and 14 < done[-1] < 18
+    cut = split.serve(0, requests, (2, 1), give_up=lambda so_far: np.isfinite(so_far.end_s).sum() > done[2])
+    assert np.isfinite(cut.end_s).sum() == done[3] and np.isfinite(cut.end_s)[: done[3]].all()
+    assert cut.arrival_s.tolist() == arrival.tolist()

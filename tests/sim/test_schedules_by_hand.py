@@ -399,3 +399,11 @@ def test_what_calls_and_records_begin_with():
     assert network.Profile(1.0, 2.0, 3.0, 4.0)[4:] == (0.24, 0.2, 0.8, 0.05, 68e-6) and TRACE_TICK_S == 3.0
     assert [int(kind) for kind in (Prefill.OWN, Prefill.SHARED, Prefill.PACKED)] == [0, 1, 2]
     assert requests.KVCache._field_defaults == {"block_tokens": 16, "reserve": False}
+
+
+@pytest.mark.parametrize("blocks", [64.0, 4000.0])
+def test_memory_for_prompt_answer_and_reserve_is_asked_for_before_a_request_is_sent(blocks):
+    """1,000 and 8 tokens, and 30 that stay free: an instance of 1,038 takes it, one of 1,037 does not."""
+    for tokens, choice in ((1038.0, 0), (1037.0, -1)):
+        cluster = a_network()._replace(kv_memory_bytes=1e6 * tokens, reserve_tokens=30.0, block_tokens=blocks)
+        assert network.simulate(cluster, five_requests(1), RoutingPolicy.ROUND_ROBIN).choice.tolist() == [choice]

@@ -107,18 +107,26 @@ def test_a_scheduler_reads_the_mean_of_each_kind_of_link():
 def test_networks_and_requests_that_do_not_fit_together():
     cluster, good = a_network(), five_requests()
     for changed, said in (
-        ({"cluster": cluster._replace(decode=np.array([1, 8]))}, "decode: instance 8; accepted: 0..7"),
+        ({"cluster": cluster._replace(decode=np.array([8, 1]))}, "decode: instance 8; accepted: 0..7"),
+        ({"cluster": cluster._replace(prefill=np.array([7, -1]))}, "prefill: instance -1; accepted: 0..7"),
         ({"cluster": cluster._replace(prefill=np.zeros(0, int))}, "prefill: the pool is empty"),
         (
             {"arrivals": good._replace(prefill_s=np.ones(4))},
             r"prefill_s: shape \(4,\); accepted: one per request \(5,\)",
         ),
-        ({"arrivals": good._replace(arrival_s=-np.ones(5))}, "arrival_s: -1.0; accepted: finite and >= 0"),
-        ({"arrivals": good._replace(input_tokens=np.zeros(5))}, "input_tokens: 0; accepted: at least 1"),
+        *(
+            ({"arrivals": good._replace(**{name: np.array(column)})}, f"{name}: {said}; accepted: finite and >= 0")
+            for name, column, said in (
+                ("arrival_s", [0.0, 1.0, -2.0, np.nan, -3.0], "-2.0"),
+                ("output_tokens", [0.0, 1.0, np.inf, -3.0, np.nan], "inf"),
+            )
+        ),
+        ({"arrivals": good._replace(input_tokens=np.arange(5.0))}, "input_tokens: 0; accepted: at least 1"),
         ({"arrivals": good._replace(hit_frac=np.zeros((5, 2)))}, r"shape \(5, 2\); accepted: \(5, 3\), shares"),
-        ({"arrivals": good._replace(hit_frac=np.full((5, 3), 1.01))}, "shares from 0 to 1"),
+        ({"arrivals": good._replace(hit_frac=np.linspace(0, 1.01, 15).reshape(5, 3))}, "shares from 0 to 1"),
+        ({"arrivals": good._replace(hit_frac=np.linspace(-0.01, 1, 15).reshape(5, 3))}, "shares from 0 to 1"),
         ({"background": np.zeros(5)}, "background: 5 columns; accepted: 4 or one per link"),
-        ({"background": -0.1}, "background: -0.1; accepted: 0 to 1"),
+        ({"background": [0.0, 1.0, -0.1, 1.2]}, "background: -0.1; accepted: 0 to 1"),
     ):
         with pytest.raises(InputError, match=said):
             network.simulate(**{"cluster": cluster, "arrivals": good, "policy": RoutingPolicy.LOAD} | changed)

@@ -255,8 +255,8 @@ def _check(cluster: NetworkCluster, arrivals: Arrivals) -> None:
         pool = np.asarray(pool)
         if pool.size == 0:
             raise InputError(f"{name}: the pool is empty; accepted: at least one instance")
-        if pool.min() < 0 or pool.max() >= cluster.fabric.instances:
-            raise InputError(f"{name}: instance {pool.max()}; accepted: 0..{cluster.fabric.instances - 1}")
+        if (strange := pool[(pool < 0) | (pool >= cluster.fabric.instances)]).size:
+            raise InputError(f"{name}: instance {strange[0]}; accepted: 0..{cluster.fabric.instances - 1}")
     if np.intersect1d(cluster.prefill, cluster.decode).size:
         raise InputError("prefill, decode: an instance is in both pools; accepted: disjoint pools")
     for name in ("arrival_s", "prefill_s", "input_tokens", "output_tokens"):

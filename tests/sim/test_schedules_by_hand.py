@@ -415,3 +415,11 @@ def test_memory_for_prompt_answer_and_reserve_is_asked_for_before_a_request_is_s
     for tokens, choice in ((1038.0, 0), (1037.0, -1)):
         cluster = a_network()._replace(kv_memory_bytes=1e6 * tokens, reserve_tokens=30.0, block_tokens=blocks)
         assert network.simulate(cluster, five_requests(1), RoutingPolicy.ROUND_ROBIN).choice.tolist() == [choice]
+
+
+def test_the_smallest_request_of_a_network_is_a_token():
+    """1 MB to another instance of the server; an answer of no token takes the iteration of its first one."""
+    one = network.Arrivals(*(np.array([x]) for x in (0.0, 0.0, 1.0, 0.0)))
+    run = network.simulate(a_network(), one, RoutingPolicy.ROUND_ROBIN)
+    assert run.e2e_s[0] == run.ttft_s[0] == pytest.approx(1e6 / (8 * GB) + 1e-3 + 0.11)
+    assert run.flags.tolist() == [0] and run.payload_bytes.tolist() == [1e6]

@@ -8,18 +8,20 @@ import jax
 import numpy as np
 import pytest
 
+from dmodels import Workload
 from dmodels.core.errors import InputError
-from dmodels.sim import arrivals, batching, engines, estimate, fleet, network
+from dmodels.sim import arrivals, batching, engines, estimate, fleet, network, study, verify
 from dmodels.sim.batching import scan
-from dmodels.sim.cluster import Control, Flow, Workers, disaggregated
+from dmodels.sim.cluster import Control, Flow, Hybrid, Workers, disaggregated
 from dmodels.sim.cluster import simulate as simulate_cluster
 from dmodels.sim.fleet import Change, Event, Pool, Prefixes, closed_loop
-from dmodels.sim.requests import Requests
+from dmodels.sim.requests import KVCache, Requests, Served
 
 KEY, INF, NAN = jax.random.key(0), np.inf, np.nan
 ONE, TWO = Pool(1, 1, [1.0, 1.0]), Pool(2, 1, [1.0, 1.0])
-STILL = Control(flow=Flow.NONE, theta_frag=0.0)
+BOTH, STILL = Workers(1, 1), Control(flow=Flow.NONE, theta_frag=0.0)
 LAW = engines.EngineLaw.straight(1.0, 0.0)
+AT_ONCE = Served(*[np.zeros(200)] * 5)
 
 
 def served(**changed):
@@ -33,8 +35,8 @@ def split(**changed):
     return disaggregated.simulate(**given | {"decoders": ONE} | changed)
 
 
-def in_a_cluster(prefill_s, virtual_s=None):
-    return simulate_cluster([0.0, 0.0], 100, 10, prefill_s, Workers(1, 1), STILL, virtual_s=virtual_s)
+def in_a_cluster(prefill_s, virtual_s=None, cluster=BOTH, control=STILL, clients=0):
+    return simulate_cluster([0.0, 0.0], 100, 10, prefill_s, cluster, control, virtual_s=virtual_s, clients=clients)
 
 
 def shared(tokens, requests):
@@ -180,6 +182,90 @@ MISTAKES = {
         lambda: in_a_cluster(0.1, [0.1, INF]),
         "prefill_s, virtual_s: accepted are finite seconds, prefill above 0",
     ),
+    "nobody who prefills": (
+        lambda: in_a_cluster(0.1, cluster=Workers(0, 2, 3, slots=4)),
+        "prefill 0, decode 2, standby 3, slots 4; accepted: at least one of each, standby from 0",
+    ),
+    "memory without end": (
+        lambda: in_a_cluster(0.1, cluster=Workers(1, 1, kv_blocks=INF)),
+        "kv_blocks inf; accepted: a finite number, freeness is a share of it",
+    ),
+    "memory of half a request": (
+        lambda: in_a_cluster(0.1, cluster=Workers(1, 1, kv_blocks=9.5, block_tokens=11)),
+        "kv_blocks 9.5: a request needs 10; accepted: at least that",
+    ),
+    "a threshold of one": (
+        lambda: in_a_cluster(0.1, control=Control(epoch_s=0.25, theta_flow=1.0, theta_frag=0.5)),
+        "epoch_s 0.25, theta_flow 1.0, theta_frag 0.5; accepted: above 0, between 0 and 1, from 0 to 1",
+    ),
+    "less than a token a chunk": (
+        lambda: in_a_cluster(0.1, control=Hybrid(64.0, 0.5)),
+        "chunk_tokens 64.0, decode_chunk_tokens 0.5; accepted: from 1, and from 1 or 0",
+    ),
+    "a mark above the water": (
+        lambda: in_a_cluster(0.1, control=Hybrid(64.0, 32.0, 1.5, 0.1, 0.7, 0.2)),
+        "watermark_frac 1.5, tpot_slo_s 0.1, back_frac 0.7, epoch_s 0.2; accepted: above 0, the first up to 1",
+    ),
+    "somebody who does nothing": (
+        lambda: in_a_cluster(0.1, cluster=Workers(1, 1, 2), control=Hybrid()),
+        "standby 2; accepted with Hybrid is 0: every worker does both",
+    ),
+    "more clients than requests": (
+        lambda: in_a_cluster(0.1, clients=3),
+        "clients = 3; accepted: 0 to the number of requests, 2",
+    ),
+    "ratios that are none": (
+        lambda: engines.simulate([0.0], 9, 2, LAW, engines.SGLang(99, first_ratio=0.5, least_ratio=1.5)),
+        "sglang: first_ratio = 0.5, least_ratio = 1.5; accepted: 0 to 1",
+    ),
+    "an engine without room": (
+        lambda: engines.simulate([0.0] * 2, [9, 700], 2, LAW, engines.TensorRTLLM(20)),
+        "kv_blocks: room for 640 tokens; a request of 702 tokens never fits",
+    ),
+    "an engine whose steps are short": (
+        lambda: engines.simulate([0.0] * 2, [9, 1200], 2, LAW, engines.TensorRTLLM(99, step_tokens=1100)),
+        "step_tokens = 1,100: a prompt of 1,200 tokens never fits unless chunked",
+    ),
+    "blocks for less than a request": (
+        lambda: batching.simulate([0.0] * 2, [9, 41], 8, [1.0] * 3, 2, kv=KVCache(3, 16)),
+        "kv: 3 blocks of 16 tokens; a request of 49 tokens never fits",
+    ),
+    "too few to settle": (
+        lambda: verify.steady(AT_ONCE.at(np.arange(199))),
+        "199 requests in a pool; accepted: at least 200: a larger count, or another threshold",
+    ),
+    "too few for batches": (
+        lambda: verify.trace_metrics(AT_ONCE.at(np.arange(1)), batches=4),
+        "1 request in a pool; accepted: at least 8, two for each batch",
+    ),
+    "what nobody measures": (
+        lambda: verify.against(
+            {"c": 1.0}, {"a": estimate.Estimate(*[1.0] * 3, 2), "b": estimate.Estimate(*[1.0] * 3, 2)}
+        ),
+        "'c' is not measured; accepted: a, b",
+    ),
+    "traffic of nobody": (
+        lambda: verify.measure(Workload.fixed(9.0, 9.0, rate_rps=0.0), ONE, KEY),
+        "rate_rps = 0; accepted: rates above 0",
+    ),
+    "a pool for nobody": (
+        lambda: verify.measure(Workload.fixed(9.0, 9.0, rate_rps=1.0), ONE._replace(max_tokens=17.5), KEY),
+        "max_tokens = 17.5: no request of the workload fits this pool",
+    ),
+    "chunks of too few": (
+        lambda: study.run(Workload.fixed(9.0, 9.0, rate_rps=1.0), [1.0], 1, KEY, 7, chunk=999),
+        "count = 7, chunk = 999; accepted: a positive count in chunks of 1000 to 2**27",
+    ),
+    "no slots in a lane": (lambda: lanes(slots=0), f"slots = 0, chunk_tokens = 512; {WHOLE} 1"),
+    "a lane of another law": (lambda: lanes(law=np.ones((2, 3))), "law: (2, 3) times; accepted: positive times (1, 3)"),
+    "thin racks": (
+        lambda: network.fat_tree_of_radix(4, 1.0, rack_oversubscription=0.9),
+        "rack_oversubscription: 0.9; accepted: 1 or more",
+    ),
+    "thin pods": (
+        lambda: network.fat_tree_of_radix(4, 1.0, pod_oversubscription=0.8),
+        "pod_oversubscription: 0.8; accepted: 1 or more",
+    ),
     "blocks of another size": (
         lambda: shared(24, 2),
         "prefixes: blocks of 24 tokens of 2 requests; accepted: a multiple of 16 tokens, and blocks of each of 2 "
@@ -228,6 +314,8 @@ def test_the_last_values_before_a_mistake():
     assert arrivals.in_profile([1.0], [0.0, 2.0], [0.0, 4.0]).tolist() == [2.25]
     assert arrivals.markov_modulated(KEY, [0.0, 1.0], [1e-9, 1.0], 3).size == 3
     assert arrivals.replay([1.0, 3.0]).tolist() == [0.0, 2.0]
+    assert batching.simulate([0.0] * 2, [9, 40], 8, [1.0] * 3, 2, kv=KVCache(3, 16)).end_s.size == 2
+    assert in_a_cluster(0.1, cluster=Workers(1, 1, kv_blocks=10.0, block_tokens=11)).end_s.size == 2
     told = estimate.replicate(lambda key: {"a": 1.0}, KEY, at_least=2, at_most=2)
     assert told["a"].samples == 2 and estimate.batch_means([1.0, 2.0, 3.0, 4.0], 2).samples == 2
     assert network.max_min_rates([2.0, 0.0], [[0, -1], [1, 0]]).tolist() == [2.0, 0.0]

@@ -67,6 +67,83 @@ def test_the_loop_moves_whom_phasors_rule_moves():
     assert seen == {-2, -1, 0, 1, 2}
 
 
+def a_floor(prefill, decode, standby, waiting=0):
+    """Idle workers that all came from standby and may leave from 1 s on; so many answers wait for a decoder."""
+    counts = [prefill, decode, standby]
+    workers = np.zeros(sum(counts), state.WORKER)
+    workers["role"] = np.repeat(list(Role), counts)
+    workers["head"], workers["locked"] = -1, 1.0
+    tally = np.zeros(1, state.TALLY)
+    tally["waiting_to"] = waiting
+    return state.Floor(
+        workers, np.zeros(9, state.REQUEST), np.zeros((len(workers), 1), np.int64), np.zeros(9, int), tally
+    )
+
+
+@pytest.mark.parametrize(
+    "queue, waiting, before, after",
+    [
+        (4.01, 9, (2, 2, 1), (3, 2, 0)),  # prompts first
+        (4.0, 5, (2, 2, 1), (2, 3, 0)),
+        (4.0, 4, (2, 2, 1), (2, 1, 2)),  # neither is in need: a decoder goes, as prompts still wait
+        (1.01, 0, (2, 2, 1), (2, 1, 2)),
+        (1.0, 0, (2, 2, 1), (1, 2, 2)),
+        (1.0, 0, (1, 2, 1), (1, 1, 2)),  # the last one of a kind stays
+        (1.01, 0, (2, 1, 1), (2, 1, 1)),
+        (4.01, 9, (2, 2, 0), (2, 2, 0)),  # nobody is there
+    ],
+)
+def test_a_reactive_controller_looks_at_queues_alone(queue, waiting, before, after):
+    """Prefill queues of more than four prompts, then more than four answers; no cool-down."""
+    floor = a_floor(*before, waiting)
+    rules = state.ControlRules(0, int(Flow.REACTIVE), 0.62, 0.0, 0.05, 7.0, 4.0, 1.0)
+    came = decided(floor, rules, state.Seen(*before[:2], 0.0, 0.0, queue, 0.0, 0.0), 10.0)
+    assert tuple(int((floor.workers["role"] == role).sum()) for role in Role) == after
+    assert came == (after[0] > before[0] or after[1] > before[1])
+    assert floor.tally["changes"][0] == (after != before) and floor.tally["quiet_until"][0] == 0.0
+    if came:  # it stays until it has cooled down
+        (new,) = np.flatnonzero(floor.workers["locked"] == 17.0)
+        assert new == before[0] + before[1]
+
+
+def test_roles_cool_down_and_are_taken_back_to_the_instant():
+    """Half a second between changes; who came at 10 s with a second to stay goes at 11 s and not before."""
+    rules = state.ControlRules(0, int(Flow.FREENESS), 0.5, 0.0, 0.05, 0.5, 4.0, 1.0)
+    roles = lambda floor: [int((floor.workers["role"] == role).sum()) for role in Role]
+    seen = lambda prefill, decode, *phi: state.Seen(prefill, decode, *phi, 0.0, 0.0, 0.0)
+    floor = a_floor(1, 1, 2)
+    assert decided(floor, rules, seen(1, 1, 0.49, 1.0), 10.0) and roles(floor) == [2, 1, 1]
+    assert floor.tally["quiet_until"][0] == 10.5 and floor.workers["locked"].tolist() == [1.0, 1.0, 10.5, 1.0]
+    assert not decided(floor, rules, seen(2, 1, 1.0, 0.49), 10.49) and roles(floor) == [2, 1, 1]
+    assert decided(floor, rules, seen(2, 1, 1.0, 0.49), 10.5) and roles(floor) == [2, 2, 0]
+    floor = a_floor(2, 1, 0)
+    floor.workers["locked"] = 0.0, 11.0, 0.0  # the first was there from the beginning
+    for now, left in ((10.99, [2, 1, 0]), (11.0, [1, 1, 1]), (20.0, [1, 1, 1])):
+        assert not decided(floor, rules, seen(left[0] if now > 15 else 2, 1, 1.0, 1.0), now) and roles(floor) == left
+    for phi, moved in (((0.5, 1.0), False), ((0.4999, 1.0), True), ((1.0, 0.5), False), ((1.0, 0.4999), True)):
+        assert decided(a_floor(1, 1, 1), rules, seen(1, 1, *phi), 10.0) == moved
+    # one fewer of three would have a freeness of 1 - 0.4 x 3 / 2: enough where the others have no more
+    for own, other, left in ((0.6, 0.4, 2), (0.6, 0.4001, 3), (1 / 3, -1.0, 2), (0.33, -1.0, 3)):
+        floor = a_floor(3, 1, 0)
+        decided(floor, rules, seen(3, 1, own + 1e-12, other), 10.0)
+        assert roles(floor)[0] == left, (own, other)
+        floor = a_floor(1, 3, 0)
+        decided(floor, rules, seen(1, 3, other, own + 1e-12), 10.0)
+        assert roles(floor)[1] == left, (own, other)
+
+
+def test_a_worker_with_something_left_to_do_leaves_later():
+    """The last of those that came goes: at once where it is idle, else it takes nothing new and is counted no more."""
+    rules = state.ControlRules(0, int(Flow.REACTIVE), 0.62, 0.0, 0.05, 7.0, 4.0, 1.0)
+    for place, busy, queue in ((1, "count", 1.0), (3, "batch", 2.0)):
+        floor = a_floor(2, 2, 0)
+        floor.workers[busy][place] = 1
+        assert not decided(floor, rules, state.Seen(2, 2, 0.0, 0.0, queue, 0.0, 0.0), 10.0)
+        assert floor.workers["role"].tolist() == [0, 0, 1, 1] and floor.tally["changes"][0] == 1
+        assert floor.workers["draining"].tolist() == [int(k == place) for k in range(4)]
+        assert floor.workers["locked"].tolist() == [float(k != place) for k in range(4)]
+
+
 def test_a_lone_sequence_takes_a_step_for_each_token():
     run = simulate([1.0], [100], [11], [0.5], Workers(1, 1, step=StepLaw(0.02, 0.001)), STILL)
     assert run.first_token_s[0] == 1.5 and run.end_s[0] == pytest.approx(1.5 + 10 * 0.021)

@@ -145,8 +145,8 @@ def test_draws_from_a_cdf_have_its_exact_moments():
 
 def test_a_modulated_stream_begins_in_a_state_as_often_as_it_is_in_it():
     """50 requests a second for a tenth of the time, else one in a hundred seconds: of 300 streams 30 begin at once."""
-    keys = jax.random.split(jax.random.key(3), 300)
-    first = np.array([arrivals.markov_modulated(key, [50.0, 0.01], [10.0, 90.0], 1)[0] for key in keys])
+    keys, rates, stays = jax.random.split(jax.random.key(3), 300), [0.01, 50.0, 0.01], [70.0, 10.0, 20.0]
+    first = np.array([arrivals.markov_modulated(key, rates, stays, 1)[0] for key in keys])
     assert 15 <= (first < 0.5).sum() <= 48
 
 

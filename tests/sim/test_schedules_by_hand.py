@@ -150,6 +150,18 @@ def test_a_window_without_rounded_times_is_the_trace_in_another_time():
         network.window(Trace("t", when, tokens, np.zeros(9)), profile, 2.0, 2.5, 6, own_blocks=True)
 
 
+def test_requests_of_one_rounded_time_are_spread_over_its_tick():
+    """All at once, two a second: from the first to the last request 199 gaps of half a second."""
+    trace = Trace("t", np.zeros(200), np.full(200, 20.0), np.ones(200))
+    profile = network.Profile(10.0, 40.0, 1.0, 1.0)
+    found = network.window(trace, profile, 2.0, 100.0, 6, tick_s=3.0).arrival_s
+    assert (np.diff(found) > 0).all() and 0 < found[0] < 3 and 96.5 < found[-1] < 99.5
+    assert np.abs(found - 0.5 * np.arange(200)).max() < 2 * 0.5 * 200**0.5  # Kolmogorov: once in 1,500
+    assert (network.window(trace, profile, 2.0, 100.0, 6, seed=1).arrival_s != found).all()
+    none = network.poisson(np.zeros(1), np.zeros(1), np.ones(1), profile._replace(low_tokens=0.0), 2.0, 9.0, 4)
+    assert set(none.input_tokens) == set(none.output_tokens) == {1.0}
+
+
 def test_drawn_requests_find_their_prefix_on_an_instance_as_good_as_any_other():
     profile = network.Profile(100.0, 500.0, 1.0, 1.0, share_frac=0.5, hit_low_frac=0.3, hit_high_frac=0.5)
     drawn = lambda rate, seed: network.poisson(

@@ -19,6 +19,7 @@ from dmodels.sim.cluster import Control, Flow, Signal, Stages, Workers, disaggre
 from dmodels.sim.cluster import simulate as simulate_cluster
 from dmodels.sim.fleet import Change, Event, Pool, Prefixes, closed_loop
 from dmodels.sim.network.workload import TRACE_TICK_S
+from dmodels.sim.replay import replay_trace
 from dmodels.sim.requests import Prefill, Served
 
 GB, KEY = 1e9, jax.random.key(5)
@@ -435,3 +436,24 @@ def test_the_smallest_request_of_a_network_is_a_token():
     run = network.simulate(a_network(), one, RoutingPolicy.ROUND_ROBIN)
     assert run.e2e_s[0] == run.ttft_s[0] == pytest.approx(1e6 / (8 * GB) + 1e-3 + 0.11)
     assert run.flags.tolist() == [0] and run.payload_bytes.tolist() == [1e6]
+
+
+def test_a_trace_is_replayed_from_its_start_until_there_are_enough():
+    """Thirty requests, then ten of them again, at one in two seconds; 100 ms for a chunk and for a token each."""
+    outputs, cached = np.arange(1.0, 31.0), np.where(np.arange(30) % 2 == 0, 512.0, 0.0)
+    trace = Trace("t", np.arange(5.0, 35.0), np.full(30, 1024.0), outputs, cached)
+    pools = [Pool(2, 40, [0.1] * 41, 1040.0), Pool(1, 40, [0.1] * 41)]
+    found = replay_trace(trace, pools, KEY, RoutingPolicy.SHORTEST_QUEUE, rate_rps=0.5, count=100, percentile=0.5)
+    assert (found.requests_count, found.cut_count, found.rate_rps) == (100, 0, pytest.approx(0.5))
+    again = np.arange(100) % 30
+    chunks = np.where(again % 2 == 0, 1, 2)
+    for part, mine in zip(found.pools, (again < 16, again >= 16), strict=True):
+        assert part["requests_count"].value == mine.sum()
+        kept = np.flatnonzero(mine)[mine.sum() % 20 :]  # whole batches of the last
+        steps = chunks[kept] + outputs[again[kept]]
+        assert part["e2e_mean_s"].value == pytest.approx(0.1 * steps.mean())
+        assert part["e2e_p50_s"].value == pytest.approx(np.median(0.1 * steps))
+        assert part["ttft_mean_s"].value == pytest.approx(0.1 * (chunks[kept] + 1).mean())
+    whole = replay_trace(trace, pools[1:], KEY, RoutingPolicy.SHORTEST_QUEUE, count=400, stationary=True)
+    assert whole.requests_count == 400 and whole.rate_rps == pytest.approx(1.0)
+    assert 0 < whole.cut_count == 400 - whole.pools[0]["requests_count"].value

@@ -178,7 +178,8 @@ def played(of: Recording) -> list[tuple[float, float]]:
 def test_a_recording_is_played_backwards_from_its_end_before_it_counts():
     rng = np.random.default_rng(0)
     time = np.sort(rng.uniform(0, 9, 30))
-    of = Recording(time, np.arange(1.0, 31.0), np.ones(30), np.zeros(30), 10.0, "x")
+    prompts = np.arange(11.0, 41.0)
+    of = Recording(time, prompts, prompts - 7, prompts - 9, 10.0, "x")
     for life in (1.0, 2.0, 2.5, 7.0, 14.0, 29.0, 31.0, 500.0):
         warm = of.warm(life)
         expected = 0.0 if 5 * life <= 10.0 else min(life, 30.0)
@@ -186,16 +187,37 @@ def test_a_recording_is_played_backwards_from_its_end_before_it_counts():
         found, asked = warm.requests(), played(warm)
         np.testing.assert_allclose(found.arrival_s, [t for t, _ in asked])
         assert found.input_tokens.tolist() == [x for _, x in asked]
+        assert found.output_tokens.tolist() == [x - 7 for _, x in asked]
+        assert found.cached_tokens.tolist() == [x - 9 for _, x in asked]
         assert (found.arrival_s[-30:] >= warm.warm_s).all() and found.arrival_s[0] >= 0
+
+
+def test_a_faster_recording_and_a_part_of_one():
+    """Six requests in 12 s; the third to the fifth span from 4 to 10 s, and come at the rate of the whole."""
+    time, prompts = np.array([0.0, 1.0, 4.0, 5.0, 8.0, 10.0]), np.arange(10.0, 16.0)
+    of = Recording(time, prompts, prompts + 1, prompts - 1, 12.0, "x")
+    fast = of.faster(4.0)
+    assert fast.time_s.tolist() == (time / 4).tolist() and (fast.period_s, fast.source) == (3.0, "x")
+    assert all(getattr(fast, name) is getattr(of, name) for name in ("input_tokens", "output_tokens", "cached_tokens"))
+    part = of.part(1 / 3, 5 / 6)
+    assert (
+        part.time_s.tolist() == [0.0, 1.0, 4.0] and part.period_s == 6.0
+    )  # 6 s for three is 2 s each, as in the whole
+    assert [part.input_tokens.tolist(), part.output_tokens.tolist()] == [[12, 13, 14], [13, 14, 15]]
+    assert part.cached_tokens.tolist() == [11, 12, 13]
+    last = of.part(0.5, 1.0)
+    assert last.time_s == pytest.approx(np.array([0.0, 3.0, 5.0]) * 6 / 7) and last.period_s == 6.0
+    assert [of.part(*ends).input_tokens.tolist() for ends in ((1.0, 1.0), (0.0, 0.0), (0.5, 0.5))] == [[15], [10], [13]]
 
 
 def test_a_sample_is_the_beginning_of_each_fiftieth():
     rng = np.random.default_rng(1)
     time = np.sort(rng.uniform(0, 500.0, 4000))
-    of = Recording(time, np.arange(4000.0), np.arange(4000.0) + 1, np.zeros(4000), 500.0, "x")
+    of = Recording(time, np.arange(4000.0), np.arange(4000.0) + 1, np.arange(4000.0) + 2, 500.0, "x")
     sample = of.sampled(1000)
     rows = [i for i, t in enumerate(time) if t % 10.0 < 2.5]
     assert sample.input_tokens.tolist() == rows and sample.output_tokens.tolist() == [i + 1 for i in rows]
+    assert sample.cached_tokens.tolist() == [i + 2 for i in rows] and sample.warm_s == 0.0
     factor = (500.0 / 4000 * len(rows)) / (50 * 2.5)
     times = [factor * (2.5 * (time[i] // 10.0) + time[i] % 10.0) for i in rows]
     np.testing.assert_allclose(sample.time_s, times)

@@ -354,6 +354,7 @@ def test_a_study_goes_on_with_its_own_arguments_alone(tmp_path):
 def test_where_the_times_of_a_recording_come_from():
     there, at_once = (Trace("mine", when, np.ones(3), np.ones(3)) for when in (np.arange(3.0), np.zeros(3)))
     assert recordings.recorded(there, 2.0).source == "mine with its own arrival times"
+    assert recordings.recorded(there, 1e10).source == "mine with its own arrival times"
     found = recordings.recorded(at_once, 2.0, seed=4)
     assert found.source == "mine as Poisson arrivals, since all its requests have the same time"
     gaps = np.random.default_rng(4).exponential(size=3) / 2.0

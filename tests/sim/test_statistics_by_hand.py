@@ -207,6 +207,8 @@ def test_a_faster_recording_and_a_part_of_one():
     assert part.cached_tokens.tolist() == [11, 12, 13]
     last = of.part(0.5, 1.0)
     assert last.time_s == pytest.approx(np.array([0.0, 3.0, 5.0]) * 6 / 7) and last.period_s == 6.0
+    tiny = of.faster(1e12).part(0.5, 1.0)  # what counts as one instant is measured in gaps
+    assert 1e12 * tiny.time_s == pytest.approx(last.time_s)
     assert [of.part(*ends).input_tokens.tolist() for ends in ((1.0, 1.0), (0.0, 0.0), (0.5, 0.5))] == [[15], [10], [13]]
 
 
@@ -258,11 +260,16 @@ def test_what_a_trace_is_recorded_as():
 
 @pytest.mark.parametrize("cv", [1.0, 2.0])
 def test_drawn_recordings_have_the_rate_and_the_burstiness_asked_for(cv):
-    work = Workload.fixed(300.0, 20.0, 4.0).replace(arrival_cv=np.float64(cv))
+    work = Workload([300.0], [20.0], [1.0], [120.0], rate_rps=4.0).replace(arrival_cv=np.float64(cv))
     found = recordings.drawn(work, 5, 6000)
     gaps = np.diff(found.time_s)
     assert (gaps.mean(), gaps.std() / gaps.mean()) == (pytest.approx(0.25, rel=0.1), pytest.approx(cv, rel=0.1))
-    assert set(found.input_tokens) == {300.0} and set(found.output_tokens) == {20.0}
+    assert set(found.input_tokens) == {300.0} and set(found.output_tokens) == {20.0} and found.warm_s == 0.0
+    assert set(found.cached_tokens) == {120.0} and found.source == (
+        "Poisson arrivals (there is no trace)"
+        if cv == 1
+        else "independent arrivals with gaps of CV 2 (there is no trace)"
+    )
     assert found.period_s == max(1500.0, found.time_s[-1]) and ("Poisson" in found.source) == (cv == 1)
     assert (recordings.drawn(work, 6, 6000).time_s != found.time_s).any()
 

@@ -24,6 +24,7 @@ from dmodels.sim.requests import Prefill, Served
 
 GB, KEY = 1e9, jax.random.key(5)
 STILL = Control(flow=Flow.NONE, theta_frag=0.0)
+BY_TOKENS = batching.TokenLaw.tabulated(lambda n, tokens: 8e-3 + 1e-3 * n + 1e-5 * tokens, 3, 3 * 512.0, 2)
 
 
 def a_network():
@@ -239,12 +240,13 @@ def test_a_cluster_to_which_nobody_comes():
 
 @pytest.mark.parametrize("policy", [RoutingPolicy.ROUND_ROBIN, RoutingPolicy.RANDOM])
 @pytest.mark.parametrize("pools", [1, 2])
-def test_instances_served_one_by_one_or_together_are_the_same(policy, pools):
+@pytest.mark.parametrize("law", [StepLaw(8e-3, 1e-3), BY_TOKENS], ids=["t(n)", "t(n, tokens)"])
+def test_instances_served_one_by_one_or_together_are_the_same(law, policy, pools):
     """Something that changes nothing happens: from then on all instances are advanced together."""
     rng = np.random.default_rng(0)
     asked = np.cumsum(rng.exponential(0.02, 200)), rng.integers(1, 900, 200), rng.integers(1, 60, 200)
-    law, nothing = StepLaw(8e-3, 1e-3), [Event(1.0, Change.OPEN, 0)]
-    both = [Pool(2, 3, law, 300.0), Pool(3, 2, law, 900.0)][-pools:]
+    nothing = [Event(1.0, Change.OPEN, 0)]
+    both = [Pool(2, 3, law, 300.0), Pool(3, 3, law, 900.0)][-pools:]
     runs = [fleet.simulate(*asked, both, policy, key=KEY, events=events) for events in ([], nothing)]
     for name, one, other in zip(Served._fields, *runs, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-9, err_msg=name)

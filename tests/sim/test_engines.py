@@ -118,6 +118,20 @@ def test_a_priority_orders_who_waits_and_stops_nobody_who_runs():
         simulate(*came, law, SGLang(1000), priority=[1, 1, 0])
 
 
+@pytest.mark.parametrize("kind", [VllmV1, SGLang, TensorRTLLM])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_who_comes_at_the_instant_at_which_a_step_ends(kind, overlap):
+    """Steps of half a second. Half a second after the first, and then with its second step ending, comes another: it
+    is in the next step, or where steps overlap in the one after, which SGLang keeps for its prompt."""
+    law, alone = EngineLaw.straight(0.5, 0.0), kind is SGLang
+    found = simulate([0.0, 0.5], 1, [4, 2], law, kind(1000, overlap=overlap))
+    begin = 1.0 if overlap else 0.5
+    assert found.admitted_s.tolist() == [0.0, begin] and found.first_token_s.tolist() == [0.5, begin + 0.5]
+    assert found.end_s.tolist() == [2.5 if alone else 2.0, begin + 1.0] and not found.restarts.any()
+    later = simulate([0.0, 0.5], 1, [1, 1], law, kind(1000, overlap=overlap))  # the first is gone
+    assert later.end_s.tolist() == [0.5, 1.0]
+
+
 def test_answers_stop_for_prompts_in_sglang_alone():
     """A prompt of three chunks arrives while an answer is written: in SGLang its gap is as long as the prompt."""
     law = EngineLaw.straight(10e-3, 0.0)

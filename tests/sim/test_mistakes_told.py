@@ -36,7 +36,9 @@ def split(**changed):
 
 
 def in_a_cluster(prefill_s, virtual_s=None, cluster=BOTH, control=STILL, clients=0):
-    return simulate_cluster([0.0, 0.0], [50, 100], 10, prefill_s, cluster, control, virtual_s=virtual_s, clients=clients)
+    return simulate_cluster(
+        [0.0, 0.0], [50, 100], 10, prefill_s, cluster, control, virtual_s=virtual_s, clients=clients
+    )
 
 
 def shared(tokens, requests):

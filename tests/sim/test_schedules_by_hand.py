@@ -15,7 +15,7 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.models.latency import NETKV_CURVE, BatchingCurve, StepLaw
 from dmodels.models.traffic import Trace
 from dmodels.sim import batching, engines, estimate, fleet, network, recordings, requests, study
-from dmodels.sim.cluster import Control, Flow, Signal, Stages, Workers, disaggregated, measure
+from dmodels.sim.cluster import Control, Flow, Hybrid, Signal, Stages, Workers, disaggregated, measure
 from dmodels.sim.cluster import simulate as simulate_cluster
 from dmodels.sim.fleet import Change, Event, Pool, Prefixes, closed_loop
 from dmodels.sim.network.workload import TRACE_TICK_S
@@ -231,6 +231,16 @@ def test_a_cluster_by_clockwork_measured():
     changed = measure(work, three, rules, KEY, **asked)["role_changes_count"].value
     alone = simulate_cluster(np.arange(1, 101) / 0.4, 1000, 3, 2.0, three, rules)
     assert changed == alone.changes > 0
+
+
+@pytest.mark.parametrize("control", [STILL, Hybrid(watermark_frac=1.0)], ids=["apart", "mixed"])
+def test_a_client_asks_again_when_it_has_its_answer(control):
+    """Half a second for the prompt, and two steps of a quarter."""
+    asked = [0.0, 0.0, 0.0], 100, 3, 0.5, Workers(1, 1, step=StepLaw(0.25, 0.0)), control
+    one, two = (simulate_cluster(*asked, clients=clients) for clients in (1, 2))
+    assert [one.arrival_s.tolist(), one.first_token_s.tolist()] == [[0.0, 1.0, 2.0], [0.5, 1.5, 2.5]]
+    assert one.end_s.tolist() == [1.0, 2.0, 3.0] and one.output_tokens.tolist() == [3, 3, 3]
+    assert two.arrival_s.tolist() == [0.0, 0.0, two.end_s[:2].min()]
 
 
 def test_a_cluster_to_which_nobody_comes():

@@ -124,6 +124,12 @@ def test_a_run_is_outrun_where_waiting_spans_say_so():
         assert verify.outrun(quick) == verify.outrun(served)
         told.append(verify.outrun(served))
     assert 10 < sum(told) < 50
+    two = np.array([0.0, 1.0])
+    assert verify.outrun(
+        Served(two, 10 * two, 10 * two, 10 * two + 1, np.ones(2))
+    )  # one a second came, one in nine left
+    assert not verify.outrun(Served(two, 1.5 * two, 1.5 * two, 1.5 * two + 1, np.ones(2)))  # half of the time, no more
+    assert not verify.outrun(Served(0 * two, 5 * two, 5 * two, 5 * two + 1, np.ones(2)))  # all at one instant
     one = Served(*(np.zeros(1) for _ in range(5)))
     assert not verify.outrun(one) and not verify.outrun(served.at(np.zeros(0, int)))
 
@@ -134,7 +140,7 @@ def test_what_settled_is_from_the_cut_to_the_longest_life_before_the_end():
         n = 400
         arrival = np.cumsum(rng.exponential(1.0, n))
         took = rng.exponential(rng.uniform(3, 60), n) + 20 * np.exp(-np.arange(n) / 30)
-        served = Served(arrival, arrival, arrival, arrival + took, np.ones(n))
+        served = Served(arrival, arrival + 0.5 * took, arrival + 0.7 * took, arrival + took, np.ones(n))
         begin, _ = cut_by_trying(took.tolist())
         last = arrival[-1] - np.quantile(took, 0.999)
         kept = [i for i in range(begin, n) if arrival[i] < last]

@@ -150,6 +150,18 @@ def test_a_lone_sequence_takes_a_step_for_each_token():
     assert run.tpot_s[0] == pytest.approx(0.021)
 
 
+@pytest.mark.parametrize("blocks, before, beside", [(7.0, 0.0, 0.0), (8.0, 1 / 8, 1.0), (15.0, 1 / 15, 1 / 8)])
+def test_what_is_seen_of_a_lone_sequence(blocks, before, beside):
+    """Seven blocks, read until 0.1 s and decoded until 0.328 s. What is left over when as many of them as fit are there
+    is stranded; at one instant the controller looks first."""
+    run = simulate([0.0], [100], [10], [0.1], Workers(1, 1, kv_blocks=blocks), STILL)
+    assert run.epoch_s == pytest.approx(0.05 * np.arange(7)) and run.end_s[0] == pytest.approx(0.1 + 9 * 0.02535)
+    assert run.batch.tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+    assert run.queues.tolist() == [[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], *[[0.0, 0.0]] * 4]
+    assert run.stranded_frac == pytest.approx([0.0, before, before, *[beside] * 4])
+    assert run.worker.tolist() == [0] and (run.changes, run.moved_blocks) == (0, 0.0)
+
+
 def by_steps(ready, left, base, step, slots):
     """One decoder, one step at a time: sequences that are ready join at the next step's start."""
     order, now, active, end, k = np.argsort(ready, kind="stable"), 0.0, [], np.zeros(len(ready)), 0

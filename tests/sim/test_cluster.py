@@ -106,6 +106,37 @@ def test_a_reactive_controller_looks_at_queues_alone(queue, waiting, before, aft
         assert new == before[0] + before[1]
 
 
+@njit
+def moved(floor, machine, source, place, target, now):
+    freed = [(np.inf, 0, 0.0)]
+    control.move(floor, machine, (source, place, target), freed, now)
+    return freed[1]
+
+
+@pytest.mark.parametrize("place, joined", [(0, 1), (1, 1), (2, 2), (3, 2)])
+def test_who_moves_misses_the_step_that_runs_and_nobody_else(place, joined):
+    """Of four sequences on a decoder the first two take part in its step. The blocks of who goes are freed a tenth of a
+    second each later; a decoder that is left by its last one has no step any more."""
+    floor = a_floor(1, 2, 0)
+    machine = state.Machine(0.02, 1e-3, 4, 100.0, 0.1, 0.4)
+    floor = floor._replace(lines=np.array([[0] * 4, [5, 6, 7, 8], [4, 0, 0, 0]]))
+    floor.requests["blocks"] = np.arange(9.0)
+    here, there = floor.workers[1:2], floor.workers[2:3]
+    here["batch"], here["joined"], here["used"], here["step_at"] = 4, 2, 26.0, 3.0
+    there["batch"], there["joined"], there["used"], there["step_at"] = 1, 1, 4.0, 9.0
+    goes, stay = 5 + place, [i for i in (5, 6, 7, 8) if i != 5 + place]
+    when, worker, blocks = moved(floor, machine, 1, place, 2, 2.0)
+    assert (when, worker, blocks) == (pytest.approx(2.0 + 0.1 * goes), 1, goes)
+    assert floor.lines[1, :3].tolist() == stay and floor.lines[2, :2].tolist() == [4, goes]
+    assert (here["batch"][0], here["joined"][0], here["used"][0], here["step_at"][0]) == (3, joined, 26.0, 3.0)
+    assert (there["batch"][0], there["joined"][0], there["used"][0], there["step_at"][0]) == (2, 1, 4.0 + goes, 9.0)
+    assert floor.tally["moved"][0] == goes
+    for _ in range(3):
+        assert here["step_at"][0] == 3.0
+        moved(floor, machine, 1, 0, 0, 2.0)
+    assert here["step_at"][0] == np.inf and here["batch"][0] == here["joined"][0] == 0
+
+
 def test_roles_cool_down_and_are_taken_back_to_the_instant():
     """Half a second between changes; who came at 10 s with a second to stay goes at 11 s and not before."""
     rules = state.ControlRules(0, int(Flow.FREENESS), 0.5, 0.0, 0.05, 0.5, 4.0, 1.0)

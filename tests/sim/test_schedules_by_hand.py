@@ -470,3 +470,32 @@ def test_a_trace_is_replayed_from_its_start_until_there_are_enough():
     whole = replay_trace(trace, pools[1:], KEY, RoutingPolicy.SHORTEST_QUEUE, count=400, stationary=True)
     assert whole.requests_count == 400 and whole.rate_rps == pytest.approx(1.0)
     assert 0 < whole.cut_count == 400 - whole.pools[0]["requests_count"].value
+
+
+def test_what_happens_at_the_end_of_time_still_happens():
+    """Two seconds for each of three requests a second apart; a client that thinks for a second before each second."""
+    run = fleet.start([0.0, 1.0, 2.0], 1, 2, Pool(1, 1, [1.0, 1.0], emits=True))
+    for until, admitted, end, where in (
+        (0.5, [0.0, np.nan, np.nan], [np.nan] * 3, [0, -1, -1]),
+        (1.0, [0.0, np.nan, np.nan], [np.nan] * 3, [0, 0, -1]),
+        (2.0, [0.0, 2.0, np.nan], [2.0, np.nan, np.nan], [0, 0, 0]),
+        (5.0, [0.0, 2.0, 4.0], [2.0, 4.0, np.nan], [0, 0, 0]),
+        (np.inf, [0.0, 2.0, 4.0], [2.0, 4.0, 6.0], [0, 0, 0]),
+    ):
+        fleet.advance(run, until)
+        seen = fleet.answers(run)
+        np.testing.assert_array_equal(seen.admitted_s, admitted)
+        np.testing.assert_array_equal(seen.end_s, end)
+        assert seen.instance.tolist() == where and seen.restarts.tolist() == [0, 0, 0]
+    assert seen.first_token_s.tolist() == [1.0, 3.0, 5.0] and seen.output_tokens.tolist() == [2, 2, 2]
+    asks = lambda until: closed_loop.simulate([[1.0, 1.0]], 1, 1, Pool(1, 1, [1.0, 1.0], emits=True), until_s=until)
+    for until, arrival, end in (
+        (0.9, [np.nan, np.nan], [np.nan, np.nan]),
+        (1.0, [1.0, np.nan], [np.nan, np.nan]),
+        (2.0, [1.0, np.nan], [2.0, np.nan]),
+        (3.0, [1.0, 3.0], [2.0, np.nan]),
+    ):
+        np.testing.assert_array_equal(asks(until).arrival_s, arrival)
+        np.testing.assert_array_equal(asks(until).end_s, end)
+    for until, done in ((0.9, [np.nan, np.nan]), (1.0, [2.0, np.nan]), (3.0, [2.0, 4.0])):
+        np.testing.assert_array_equal(closed_loop.serial([[1.0, 1.0]], 1.0, until_s=until)[2], [done])

@@ -196,6 +196,8 @@ def test_a_recording_is_played_backwards_from_its_end_before_it_counts():
         assert found.output_tokens.tolist() == [x - 7 for _, x in asked]
         assert found.cached_tokens.tolist() == [x - 9 for _, x in asked]
         assert (found.arrival_s[-30:] >= warm.warm_s).all() and found.arrival_s[0] >= 0
+        fast = of.faster(50.0).warm(life / 50).requests()  # of a fifth of a second
+        np.testing.assert_allclose(50 * fast.arrival_s, found.arrival_s)
 
 
 def test_a_faster_recording_and_a_part_of_one():

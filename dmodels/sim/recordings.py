@@ -53,7 +53,7 @@ class Recording(NamedTuple):
 
     def requests(self) -> Requests:
         """All of them as a fleet meets them; the last `size` count, which arrive from `warm_s` on."""
-        passes = math.ceil(self.warm_s / self.period_s) if self.warm_s else 0
+        passes = math.ceil(self.warm_s / self.period_s)
         begin = np.append(self.warm_s - self.period_s * np.arange(passes, 0.0, -1.0), self.warm_s)[:, None]
         when = np.maximum.accumulate((self.time_s + begin).ravel())
         taken = np.arange(when.size) >= np.searchsorted(when, 0.0)

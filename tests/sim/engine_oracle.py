@@ -23,6 +23,7 @@ class Request:
     limit: int
     contents: list
     rank: int = 0
+    sent: int = 0  # prompt tokens whose cache came along
     kept: int = 0
     made: int = 0
     given: int = 0
@@ -83,6 +84,10 @@ class Engine:
             found.append(content)
         return found
 
+    def there(self, request, found):
+        """Tokens that are in memory when a request starts: what it shares, or what came along and is not lost."""
+        return max(self.content_tokens * len(found), 0 if request.restarts else request.sent)
+
     def give_back(self, request):
         own = request.blocks
         for place in sorted(request.sharing, reverse=True):
@@ -103,9 +108,11 @@ class Engine:
             request.sharing[place] = content
         request.blocks = self.unit * len(found)
         self.take(request, blocks)
-        request.seen, request.kept = len(found), self.content_tokens * len(found)
+        request.seen, request.kept = len(found), self.there(request, found)
         if math.isnan(request.admitted):
             request.admitted = now
+            if request.made:
+                request.first = now
         self.running.append(request)
 
     def stop(self, request, front):
@@ -152,7 +159,7 @@ class Engine:
                 return
             request = seen[0]
             found = self.hits(request)
-            kept = self.content_tokens * len(found)
+            kept = self.there(request, found)
             want = request.known - kept
             if want > budget and whole_step and budget < p.step_tokens:
                 return
@@ -198,6 +205,10 @@ class Engine:
             ahead, answer = request.known - kept, min(request.limit - request.made, 4096)
             if ahead + answer >= total - idle or (ahead >= most and given):
                 break
+            if request.sent and not request.restarts:
+                self.start(request, now, found, self.need(request.known - 1))
+                total -= ahead + answer
+                continue
             want = min(ahead, chunk)
             self.start(request, now, found, self.need(kept + want) - self.unit * len(found))
             request.given = want
@@ -295,7 +306,17 @@ class Engine:
 
 
 def simulate(
-    arrival_s, input_tokens, output_tokens, law, policy, limit_tokens, contents, content_tokens, priority=None
+    arrival_s,
+    input_tokens,
+    output_tokens,
+    law,
+    policy,
+    limit_tokens,
+    contents,
+    content_tokens,
+    priority=None,
+    *,
+    sent=False,
 ):
     """(admitted, first token, end, restarts) of each request."""
     rows = zip(arrival_s, input_tokens, output_tokens, limit_tokens, contents, strict=True)
@@ -305,5 +326,8 @@ def simulate(
     ]
     for request, rank in zip(everyone, [] if priority is None else priority, strict=priority is not None):
         request.rank = int(rank)
+    for request in everyone if sent else []:  # vLLM computes the last token again, others have the first answer token
+        again = isinstance(policy, VllmV1)
+        request.sent, request.made = request.prompt - again, int(not again)
     Engine(policy, law, everyone, content_tokens, priority is not None).run()
     return tuple(np.array([getattr(r, name) for r in everyone]) for name in ("admitted", "first", "end", "restarts"))

@@ -145,8 +145,8 @@ def test_draws_from_a_cdf_have_its_exact_moments():
 
 def test_a_modulated_stream_begins_in_a_state_as_often_as_it_is_in_it():
     """50 requests a second for a tenth of the time, else one in a hundred seconds: of 300 streams 30 begin at once."""
-    keys = jax.random.split(jax.random.key(3), 300)
-    first = np.array([arrivals.markov_modulated(key, [50.0, 0.01], [10.0, 90.0], 1)[0] for key in keys])
+    keys, rates, stays = jax.random.split(jax.random.key(3), 300), [0.01, 50.0, 0.01], [70.0, 10.0, 20.0]
+    first = np.array([arrivals.markov_modulated(key, rates, stays, 1)[0] for key in keys])
     assert 15 <= (first < 0.5).sum() <= 48
 
 
@@ -157,3 +157,23 @@ def test_totals_of_a_cdf_fill_each_bucket_to_its_ends():
     total = long.input_tokens + long.output_tokens
     seen = np.bincount(total[total > 1], minlength=7)[2:] / 40_000
     np.testing.assert_allclose(seen, [0.1875 * 2, 0.1875, 0.1875, 0.125, 0.125], atol=0.01)  # of one token two are made
+
+
+def test_a_profile_is_gone_through_piece_by_piece():
+    """Each arrival comes where so much work is done, a piece of time after the other; some have no rate."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(1, 7))
+        starts, rates = np.append(0.0, np.cumsum(rng.uniform(0.1, 3.0, n - 1))), rng.uniform(0.1, 5.0, n)
+        rates[:-1][rng.random(n - 1) < 0.3] = 0.0
+        unit = np.sort(rng.uniform(0.0, 20.0, 30))
+        expected = []
+        for u in unit:
+            for begin, end, rate in zip(starts, [*starts[1:], np.inf], rates, strict=True):
+                if rate and begin + u / rate <= end:
+                    expected.append(begin + u / rate)
+                    break
+                u -= rate * (end - begin)
+        np.testing.assert_allclose(arrivals.in_profile(unit, starts, rates), expected)
+    assert arrivals.in_profile([0.0], [0.0, 3.0], [1.0, 2.0]).tolist() == [0.0]
+    assert arrivals.in_profile([], [0.0], [1.0]).size == arrivals.replay([0.0, 1.0], count=0).size == 0

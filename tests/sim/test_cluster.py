@@ -67,10 +67,130 @@ def test_the_loop_moves_whom_phasors_rule_moves():
     assert seen == {-2, -1, 0, 1, 2}
 
 
+def a_floor(prefill, decode, standby, waiting=0):
+    """Idle workers that all came from standby and may leave from 1 s on; so many answers wait for a decoder."""
+    counts = [prefill, decode, standby]
+    workers = np.zeros(sum(counts), state.WORKER)
+    workers["role"] = np.repeat(list(Role), counts)
+    workers["head"], workers["locked"] = -1, 1.0
+    tally = np.zeros(1, state.TALLY)
+    tally["waiting_to"] = waiting
+    return state.Floor(
+        workers, np.zeros(9, state.REQUEST), np.zeros((len(workers), 1), np.int64), np.zeros(9, int), tally
+    )
+
+
+@pytest.mark.parametrize(
+    "queue, waiting, before, after",
+    [
+        (4.01, 9, (2, 2, 1), (3, 2, 0)),  # prompts first
+        (4.0, 5, (2, 2, 1), (2, 3, 0)),
+        (4.0, 4, (2, 2, 1), (2, 1, 2)),  # neither is in need: a decoder goes, as prompts still wait
+        (1.01, 0, (2, 2, 1), (2, 1, 2)),
+        (1.0, 0, (2, 2, 1), (1, 2, 2)),
+        (1.0, 0, (1, 2, 1), (1, 1, 2)),  # the last one of a kind stays
+        (1.01, 0, (2, 1, 1), (2, 1, 1)),
+        (4.01, 9, (2, 2, 0), (2, 2, 0)),  # nobody is there
+    ],
+)
+def test_a_reactive_controller_looks_at_queues_alone(queue, waiting, before, after):
+    """Prefill queues of more than four prompts, then more than four answers; no cool-down."""
+    floor = a_floor(*before, waiting)
+    rules = state.ControlRules(0, int(Flow.REACTIVE), 0.62, 0.0, 0.05, 7.0, 4.0, 1.0)
+    came = decided(floor, rules, state.Seen(*before[:2], 0.0, 0.0, queue, 0.0, 0.0), 10.0)
+    assert tuple(int((floor.workers["role"] == role).sum()) for role in Role) == after
+    assert came == (after[0] > before[0] or after[1] > before[1])
+    assert floor.tally["changes"][0] == (after != before) and floor.tally["quiet_until"][0] == 0.0
+    if came:  # it stays until it has cooled down
+        (new,) = np.flatnonzero(floor.workers["locked"] == 17.0)
+        assert new == before[0] + before[1]
+
+
+@njit
+def moved(floor, machine, source, place, target, now):
+    freed = [(np.inf, 0, 0.0)]
+    control.move(floor, machine, (source, place, target), freed, now)
+    return freed[1]
+
+
+@pytest.mark.parametrize("place, joined", [(0, 1), (1, 1), (2, 2), (3, 2)])
+def test_who_moves_misses_the_step_that_runs_and_nobody_else(place, joined):
+    """Of four sequences on a decoder the first two take part in its step. The blocks of who goes are freed a tenth of a
+    second each later; a decoder that is left by its last one has no step any more."""
+    floor = a_floor(1, 2, 0)
+    machine = state.Machine(0.02, 1e-3, 4, 100.0, 0.1, 0.4)
+    floor = floor._replace(lines=np.array([[0] * 4, [5, 6, 7, 8], [4, 0, 0, 0]]))
+    floor.requests["blocks"] = np.arange(9.0)
+    here, there = floor.workers[1:2], floor.workers[2:3]
+    here["batch"], here["joined"], here["used"], here["step_at"] = 4, 2, 26.0, 3.0
+    there["batch"], there["joined"], there["used"], there["step_at"] = 1, 1, 4.0, 9.0
+    goes, stay = 5 + place, [i for i in (5, 6, 7, 8) if i != 5 + place]
+    when, worker, blocks = moved(floor, machine, 1, place, 2, 2.0)
+    assert (when, worker, blocks) == (pytest.approx(2.0 + 0.1 * goes), 1, goes)
+    assert floor.lines[1, :3].tolist() == stay and floor.lines[2, :2].tolist() == [4, goes]
+    assert (here["batch"][0], here["joined"][0], here["used"][0], here["step_at"][0]) == (3, joined, 26.0, 3.0)
+    assert (there["batch"][0], there["joined"][0], there["used"][0], there["step_at"][0]) == (2, 1, 4.0 + goes, 9.0)
+    assert floor.tally["moved"][0] == goes
+    for _ in range(3):
+        assert here["step_at"][0] == 3.0
+        moved(floor, machine, 1, 0, 0, 2.0)
+    assert here["step_at"][0] == np.inf and here["batch"][0] == here["joined"][0] == 0
+
+
+def test_roles_cool_down_and_are_taken_back_to_the_instant():
+    """Half a second between changes; who came at 10 s with a second to stay goes at 11 s and not before."""
+    rules = state.ControlRules(0, int(Flow.FREENESS), 0.5, 0.0, 0.05, 0.5, 4.0, 1.0)
+    roles = lambda floor: [int((floor.workers["role"] == role).sum()) for role in Role]
+    seen = lambda prefill, decode, *phi: state.Seen(prefill, decode, *phi, 0.0, 0.0, 0.0)
+    floor = a_floor(1, 1, 2)
+    assert decided(floor, rules, seen(1, 1, 0.49, 1.0), 10.0) and roles(floor) == [2, 1, 1]
+    assert floor.tally["quiet_until"][0] == 10.5 and floor.workers["locked"].tolist() == [1.0, 1.0, 10.5, 1.0]
+    assert not decided(floor, rules, seen(2, 1, 1.0, 0.49), 10.49) and roles(floor) == [2, 1, 1]
+    assert decided(floor, rules, seen(2, 1, 1.0, 0.49), 10.5) and roles(floor) == [2, 2, 0]
+    floor = a_floor(2, 1, 0)
+    floor.workers["locked"] = 0.0, 11.0, 0.0  # the first was there from the beginning
+    for now, left in ((10.99, [2, 1, 0]), (11.0, [1, 1, 1]), (20.0, [1, 1, 1])):
+        assert not decided(floor, rules, seen(left[0] if now > 15 else 2, 1, 1.0, 1.0), now) and roles(floor) == left
+    for phi, moved in (((0.5, 1.0), False), ((0.4999, 1.0), True), ((1.0, 0.5), False), ((1.0, 0.4999), True)):
+        assert decided(a_floor(1, 1, 1), rules, seen(1, 1, *phi), 10.0) == moved
+    # one fewer of three would have a freeness of 1 - 0.4 x 3 / 2: enough where the others have no more
+    for own, other, left in ((0.6, 0.4, 2), (0.6, 0.4001, 3), (1 / 3, -1.0, 2), (0.33, -1.0, 3)):
+        floor = a_floor(3, 1, 0)
+        decided(floor, rules, seen(3, 1, own + 1e-12, other), 10.0)
+        assert roles(floor)[0] == left, (own, other)
+        floor = a_floor(1, 3, 0)
+        decided(floor, rules, seen(1, 3, other, own + 1e-12), 10.0)
+        assert roles(floor)[1] == left, (own, other)
+
+
+def test_a_worker_with_something_left_to_do_leaves_later():
+    """The last of those that came goes: at once where it is idle, else it takes nothing new and is counted no more."""
+    rules = state.ControlRules(0, int(Flow.REACTIVE), 0.62, 0.0, 0.05, 7.0, 4.0, 1.0)
+    for place, busy, queue in ((1, "count", 1.0), (3, "batch", 2.0)):
+        floor = a_floor(2, 2, 0)
+        floor.workers[busy][place] = 1
+        assert not decided(floor, rules, state.Seen(2, 2, 0.0, 0.0, queue, 0.0, 0.0), 10.0)
+        assert floor.workers["role"].tolist() == [0, 0, 1, 1] and floor.tally["changes"][0] == 1
+        assert floor.workers["draining"].tolist() == [int(k == place) for k in range(4)]
+        assert floor.workers["locked"].tolist() == [float(k != place) for k in range(4)]
+
+
 def test_a_lone_sequence_takes_a_step_for_each_token():
     run = simulate([1.0], [100], [11], [0.5], Workers(1, 1, step=StepLaw(0.02, 0.001)), STILL)
     assert run.first_token_s[0] == 1.5 and run.end_s[0] == pytest.approx(1.5 + 10 * 0.021)
     assert run.tpot_s[0] == pytest.approx(0.021)
+
+
+@pytest.mark.parametrize("blocks, before, beside", [(7.0, 0.0, 0.0), (8.0, 1 / 8, 1.0), (15.0, 1 / 15, 1 / 8)])
+def test_what_is_seen_of_a_lone_sequence(blocks, before, beside):
+    """Seven blocks, read until 0.1 s and decoded until 0.328 s. What is left over when as many of them as fit are there
+    is stranded; at one instant the controller looks first."""
+    run = simulate([0.0], [100], [10], [0.1], Workers(1, 1, kv_blocks=blocks), STILL)
+    assert run.epoch_s == pytest.approx(0.05 * np.arange(7)) and run.end_s[0] == pytest.approx(0.1 + 9 * 0.02535)
+    assert run.batch.tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+    assert run.queues.tolist() == [[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], *[[0.0, 0.0]] * 4]
+    assert run.stranded_frac == pytest.approx([0.0, before, before, *[beside] * 4])
+    assert run.worker.tolist() == [0] and (run.changes, run.moved_blocks) == (0, 0.0)
 
 
 def by_steps(ready, left, base, step, slots):

@@ -68,6 +68,19 @@ def test_every_step_is_that_of_the_plain_version(seed):
             check_steps(found, want, f"{policy} by priority")
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_requests_that_bring_their_cache_step_as_in_the_plain_version(seed):
+    """Memory is short, so that some give way and lose what came along."""
+    arrival, prompt, output, limit, _, tokens, blocks, block = case(seed + 200)
+    output, limit = output + 1, limit + 1
+    rng = np.random.default_rng(seed)
+    for policy in policies(rng, blocks, block):
+        given = arrival, prompt, output, LAW, policy
+        want = engine_oracle.simulate(*given, limit, [[]] * len(arrival), tokens, sent=True)
+        found = simulate(*given, limit_tokens=limit, sent=True)
+        check_steps(found, want, policy)
+
+
 def check_steps(found, want, said):
     for mine, theirs in zip((found.admitted_s, found.first_token_s, found.end_s), want[:3], strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, err_msg=str(said))
@@ -103,6 +116,20 @@ def test_a_priority_orders_who_waits_and_stops_nobody_who_runs():
     assert simulate(*came, law, policy, priority=[1, 1, 0]).end_s == pytest.approx([0.05, 0.15, 0.10])
     with pytest.raises(InputError, match="accepted with vllm"):
         simulate(*came, law, SGLang(1000), priority=[1, 1, 0])
+
+
+@pytest.mark.parametrize("kind", [VllmV1, SGLang, TensorRTLLM])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_who_comes_at_the_instant_at_which_a_step_ends(kind, overlap):
+    """Steps of half a second. Half a second after the first, and then with its second step ending, comes another: it
+    is in the next step, or where steps overlap in the one after, which SGLang keeps for its prompt."""
+    law, alone = EngineLaw.straight(0.5, 0.0), kind is SGLang
+    found = simulate([0.0, 0.5], 1, [4, 2], law, kind(1000, overlap=overlap))
+    begin = 1.0 if overlap else 0.5
+    assert found.admitted_s.tolist() == [0.0, begin] and found.first_token_s.tolist() == [0.5, begin + 0.5]
+    assert found.end_s.tolist() == [2.5 if alone else 2.0, begin + 1.0] and not found.restarts.any()
+    later = simulate([0.0, 0.5], 1, [1, 1], law, kind(1000, overlap=overlap))  # the first is gone
+    assert later.end_s.tolist() == [0.5, 1.0]
 
 
 def test_answers_stop_for_prompts_in_sglang_alone():

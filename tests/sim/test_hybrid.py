@@ -139,3 +139,11 @@ def test_short_prompts_stay_with_decoders_while_they_are_in_time():
 def test_mistakes_name_the_field(control, cluster, why):
     with pytest.raises(InputError, match=why):
         simulate([0.0], [10], [10], [0.1], cluster, control)
+
+
+def test_a_first_token_is_in_time_up_to_the_slo_and_with_it():
+    """Both workers are idle and read the prompt in a quarter of a second: the decoder is preferred where that is soon
+    enough, else the first of equals."""
+    for slo, worker in ((0.25, 1), (0.2499, 0)):
+        run = simulate([0.0], [100], [2], [0.25], Workers(1, 1, ttft_slo_s=slo), Hybrid())
+        assert run.worker.tolist() == [worker] and run.first_token_s.tolist() == [0.25]

@@ -356,6 +356,10 @@ def test_a_stale_oracle_is_read_at_its_last_refresh():
         cluster, requests([at]), RoutingPolicy.NETKV_FULL, background=background, refresh_s=refresh
     ).tier[0]
     assert [late(0.5, 1.0), late(4.0, 1.0), late(4.0, 5.0), late(5.5, 5.0)] == [3, 2, 3, 2]
+    days = background[[0, 0, 1]]  # it is idle on the third day alone
+    long = {"background": days, "background_step_s": 86_400.0, "refresh_s": 3600.0}
+    run = simulate(cluster, requests([1e5, 2e5]), RoutingPolicy.NETKV_FULL, **long)
+    assert run.tier.tolist() == [3, 2]
 
 
 def test_a_radix_k_tree_has_its_known_counts_and_full_bisection():

@@ -138,6 +138,7 @@ def test_a_window_of_a_trace_is_its_requests_at_the_rate(own):
     assert (np.diff(found.arrival_s) >= 0).all() and 0 <= found.arrival_s[0] <= found.arrival_s[-1] <= 79 / 4.0
     assert found.arrival_s[-1] > 0.95 * 79 / 4.0
     if own:
+        assert found.block_starts.tolist() == list(range(0, 161, 2))
         assert [list(found.block_ids[2 * k : 2 * k + 2]) for k in range(80)] == [
             list(trace.block_ids[2 * i : 2 * i + 2]) for i in mine
         ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels import Workload
+from dmodels.core.errors import InputError
 from dmodels.models.traffic import Trace, burstiness
 from dmodels.sim.batching import TokenLaw
 from dmodels.sim.deployments import ServingFleet, ServingPool
@@ -46,6 +48,28 @@ def test_parts_resamples_and_growth_keep_the_rate_and_the_order_of_time(data):
         assert np.isfinite(found.time_s).all() and (np.diff(found.time_s) >= 0).all()
         assert 0.0 <= found.time_s[0] and found.time_s[-1] <= found.period_s * (1 + 1e-9)
     assert rate(whole.faster(2.0)) == pytest.approx(14.0)
+
+
+def test_each_part_of_a_fleet_is_served_by_its_own_instances_and_router():
+    """Half a minute apart nobody waits: a prompt's step and one for each further token, on an instance drawn."""
+    requests = Requests.checked(30.0 * np.arange(40), np.tile([100, 3000], 20), np.tile([5, 9], 20), 40)
+    pools = tuple(
+        ServingPool(*of) for of in (("short", LAW, SLOTS, CHUNK, 0.0, 2000.0), ("long", LAW, SLOTS, CHUNK, 2000.0))
+    )
+    apart, turns = ServingFleet(pools), ServingFleet(pools, in_turn=True)
+    assert (apart.parts, turns.parts) == (("short", "long"), ("all",))
+    assert [own.input_tokens.tolist() for own in apart.own(requests)] == [[100] * 20, [3000] * 20]
+    assert [own is requests for own in turns.own(requests)] == [True]
+    key = jax.random.key(0)
+    for part, (own, most, tokens) in enumerate(zip(apart.own(requests), (2, 3), (5, 9), strict=True)):
+        served = apart.serve(part, own, (2, 3), RoutingPolicy.RANDOM, key)
+        assert set(served.instance) == set(range(most)) and served.output_tokens.tolist() == [tokens] * 20
+        assert served.ttft_s == pytest.approx(0.01 + 1e-5 * (own.input_tokens - 40))
+        assert served.e2e_s - served.ttft_s == pytest.approx(0.011 * (tokens - 1))
+        fluid = apart.backlog(part, own, (2, 3))
+        assert fluid.ttft_s[np.isfinite(fluid.ttft_s)] == pytest.approx(served.ttft_s[0], rel=1e-6)
+    with pytest.raises(InputError, match="key: missing"):
+        apart.serve(0, requests, (2, 3), RoutingPolicy.RANDOM)
 
 
 def test_a_resample_keeps_the_volleys_and_a_poisson_stream_has_none():
@@ -181,3 +205,21 @@ def test_lone_requests_take_as_long_by_recursion_as_step_by_step(role):
         np.testing.assert_allclose(steps.ttft_s, 0.01 + 1e-5 * todo + late, rtol=1e-9)
         answers = alone.output_tokens if role.get("decodes", True) else np.ones(29)
         np.testing.assert_allclose(steps.e2e_s - steps.ttft_s, 0.011 * (answers - 1), rtol=1e-9)
+
+
+def test_a_split_is_given_up_by_what_has_become_of_requests_since_they_came():
+    """The second prompt is read before the first, on a worker of its own; a decoder is looked at seven times."""
+    arrival = np.array([0.0, 0.001, *range(1, 17)])
+    requests = Requests.checked(arrival, [4000, *[10] * 17], 5)
+    workers = ServingPool("p", LAW, SLOTS, CHUNK, decodes=False)
+    split = ServingFleet((workers, ServingPool("d", LAW, SLOTS, CHUNK, prefills=False)), in_turn=True)
+    seen = []
+    whole = split.serve(0, requests, (2, 1), give_up=lambda so_far: bool(seen.append(so_far)))
+    np.testing.assert_array_equal(whole.end_s, split.serve(0, requests, (2, 1)).end_s)
+    order = [1, 0, *range(2, 18)]
+    assert [one.arrival_s.tolist() for one in seen] == [arrival[order].tolist()] * 7
+    done = [int(np.isfinite(one.end_s).sum()) for one in seen]
+    assert done == sorted(done) and 0 < done[0] < 4 and 14 < done[-1] < 18
+    cut = split.serve(0, requests, (2, 1), give_up=lambda so_far: np.isfinite(so_far.end_s).sum() > done[2])
+    assert np.isfinite(cut.end_s).sum() == done[3] and np.isfinite(cut.end_s)[: done[3]].all()
+    assert cut.arrival_s.tolist() == arrival.tolist()

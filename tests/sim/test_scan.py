@@ -20,6 +20,7 @@ def test_lanes_agree_with_single_instances(prefill):
     prompt, output = rng.integers(1, 2500, (3, 300)), rng.integers(1, 60, (3, 300))
     slots = np.array([1, 4, 6])
     law = np.cumsum(rng.uniform(1e-3, 9e-3, (3, 7)), axis=1)
+    law[1], arrival[1] = 0.01, np.round(arrival[1], 2)  # most come at the end of an iteration
     law[:, 0] = np.nan  # nobody asks how long an iteration of nobody takes
     emits = prefill == Prefill.SHARED
     many = scan.simulate(arrival, prompt, output, law, slots, prefill=prefill, emits=emits, cached_tokens=prompt // 2)

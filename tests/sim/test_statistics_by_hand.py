@@ -124,6 +124,12 @@ def test_a_run_is_outrun_where_waiting_spans_say_so():
         assert verify.outrun(quick) == verify.outrun(served)
         told.append(verify.outrun(served))
     assert 10 < sum(told) < 50
+    two = np.array([0.0, 1.0])
+    assert verify.outrun(
+        Served(two, 10 * two, 10 * two, 10 * two + 1, np.ones(2))
+    )  # one a second came, one in nine left
+    assert not verify.outrun(Served(two, 1.5 * two, 1.5 * two, 1.5 * two + 1, np.ones(2)))  # half of the time, no more
+    assert not verify.outrun(Served(0 * two, 5 * two, 5 * two, 5 * two + 1, np.ones(2)))  # all at one instant
     one = Served(*(np.zeros(1) for _ in range(5)))
     assert not verify.outrun(one) and not verify.outrun(served.at(np.zeros(0, int)))
 
@@ -134,7 +140,7 @@ def test_what_settled_is_from_the_cut_to_the_longest_life_before_the_end():
         n = 400
         arrival = np.cumsum(rng.exponential(1.0, n))
         took = rng.exponential(rng.uniform(3, 60), n) + 20 * np.exp(-np.arange(n) / 30)
-        served = Served(arrival, arrival, arrival, arrival + took, np.ones(n))
+        served = Served(arrival, arrival + 0.5 * took, arrival + 0.7 * took, arrival + took, np.ones(n))
         begin, _ = cut_by_trying(took.tolist())
         last = arrival[-1] - np.quantile(took, 0.999)
         kept = [i for i in range(begin, n) if arrival[i] < last]
@@ -156,7 +162,8 @@ def test_metrics_of_a_trace_are_those_of_its_requests():
     several = tokens > 1
     columns = {"ttft": wait + first, "tpot": (rest / np.maximum(tokens - 1, 1))[several], "wait": wait}
     columns["e2e"] = wait + first + rest * several
-    assert told.keys() == {"requests_count", *(f"{k}_{what}_s" for k in columns for what in ("mean", "p90"))}
+    parts = [f"{k}_{what}_s" for k in ("ttft", "tpot", "e2e", "wait") for what in ("mean", "p90")]
+    assert [*told] == ["requests_count", *parts]
     for name, values in columns.items():
         assert told[f"{name}_mean_s"].value == pytest.approx(fmean(values[values.size % 10 :]))
         assert told[f"{name}_p90_s"].value == pytest.approx(np.quantile(values[values.size % 10 :], 0.9))
@@ -177,7 +184,8 @@ def played(of: Recording) -> list[tuple[float, float]]:
 def test_a_recording_is_played_backwards_from_its_end_before_it_counts():
     rng = np.random.default_rng(0)
     time = np.sort(rng.uniform(0, 9, 30))
-    of = Recording(time, np.arange(1.0, 31.0), np.ones(30), np.zeros(30), 10.0, "x")
+    prompts = np.arange(11.0, 41.0)
+    of = Recording(time, prompts, prompts - 7, prompts - 9, 10.0, "x")
     for life in (1.0, 2.0, 2.5, 7.0, 14.0, 29.0, 31.0, 500.0):
         warm = of.warm(life)
         expected = 0.0 if 5 * life <= 10.0 else min(life, 30.0)
@@ -185,16 +193,41 @@ def test_a_recording_is_played_backwards_from_its_end_before_it_counts():
         found, asked = warm.requests(), played(warm)
         np.testing.assert_allclose(found.arrival_s, [t for t, _ in asked])
         assert found.input_tokens.tolist() == [x for _, x in asked]
+        assert found.output_tokens.tolist() == [x - 7 for _, x in asked]
+        assert found.cached_tokens.tolist() == [x - 9 for _, x in asked]
         assert (found.arrival_s[-30:] >= warm.warm_s).all() and found.arrival_s[0] >= 0
+        fast = of.faster(50.0).warm(life / 50).requests()  # of a fifth of a second
+        np.testing.assert_allclose(50 * fast.arrival_s, found.arrival_s)
+
+
+def test_a_faster_recording_and_a_part_of_one():
+    """Six requests in 12 s; the third to the fifth span from 4 to 10 s, and come at the rate of the whole."""
+    time, prompts = np.array([0.0, 1.0, 4.0, 5.0, 8.0, 10.0]), np.arange(10.0, 16.0)
+    of = Recording(time, prompts, prompts + 1, prompts - 1, 12.0, "x")
+    fast = of.faster(4.0)
+    assert fast.time_s.tolist() == (time / 4).tolist() and (fast.period_s, fast.source) == (3.0, "x")
+    assert all(getattr(fast, name) is getattr(of, name) for name in ("input_tokens", "output_tokens", "cached_tokens"))
+    part = of.part(1 / 3, 5 / 6)
+    assert (
+        part.time_s.tolist() == [0.0, 1.0, 4.0] and part.period_s == 6.0
+    )  # 6 s for three is 2 s each, as in the whole
+    assert [part.input_tokens.tolist(), part.output_tokens.tolist()] == [[12, 13, 14], [13, 14, 15]]
+    assert part.cached_tokens.tolist() == [11, 12, 13]
+    last = of.part(0.5, 1.0)
+    assert last.time_s == pytest.approx(np.array([0.0, 3.0, 5.0]) * 6 / 7) and last.period_s == 6.0
+    tiny = of.faster(1e12).part(0.5, 1.0)  # what counts as one instant is measured in gaps
+    assert 1e12 * tiny.time_s == pytest.approx(last.time_s)
+    assert [of.part(*ends).input_tokens.tolist() for ends in ((1.0, 1.0), (0.0, 0.0), (0.5, 0.5))] == [[15], [10], [13]]
 
 
 def test_a_sample_is_the_beginning_of_each_fiftieth():
     rng = np.random.default_rng(1)
     time = np.sort(rng.uniform(0, 500.0, 4000))
-    of = Recording(time, np.arange(4000.0), np.arange(4000.0) + 1, np.zeros(4000), 500.0, "x")
+    of = Recording(time, np.arange(4000.0), np.arange(4000.0) + 1, np.arange(4000.0) + 2, 500.0, "x")
     sample = of.sampled(1000)
     rows = [i for i, t in enumerate(time) if t % 10.0 < 2.5]
     assert sample.input_tokens.tolist() == rows and sample.output_tokens.tolist() == [i + 1 for i in rows]
+    assert sample.cached_tokens.tolist() == [i + 2 for i in rows] and sample.warm_s == 0.0
     factor = (500.0 / 4000 * len(rows)) / (50 * 2.5)
     times = [factor * (2.5 * (time[i] // 10.0) + time[i] % 10.0) for i in rows]
     np.testing.assert_allclose(sample.time_s, times)
@@ -235,11 +268,16 @@ def test_what_a_trace_is_recorded_as():
 
 @pytest.mark.parametrize("cv", [1.0, 2.0])
 def test_drawn_recordings_have_the_rate_and_the_burstiness_asked_for(cv):
-    work = Workload.fixed(300.0, 20.0, 4.0).replace(arrival_cv=np.float64(cv))
+    work = Workload([300.0], [20.0], [1.0], [120.0], rate_rps=4.0).replace(arrival_cv=np.float64(cv))
     found = recordings.drawn(work, 5, 6000)
     gaps = np.diff(found.time_s)
     assert (gaps.mean(), gaps.std() / gaps.mean()) == (pytest.approx(0.25, rel=0.1), pytest.approx(cv, rel=0.1))
-    assert set(found.input_tokens) == {300.0} and set(found.output_tokens) == {20.0}
+    assert set(found.input_tokens) == {300.0} and set(found.output_tokens) == {20.0} and found.warm_s == 0.0
+    assert set(found.cached_tokens) == {120.0} and found.source == (
+        "Poisson arrivals (there is no trace)"
+        if cv == 1
+        else "independent arrivals with gaps of CV 2 (there is no trace)"
+    )
     assert found.period_s == max(1500.0, found.time_s[-1]) and ("Poisson" in found.source) == (cv == 1)
     assert (recordings.drawn(work, 6, 6000).time_s != found.time_s).any()
 

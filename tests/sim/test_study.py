@@ -110,3 +110,16 @@ def test_an_md1_study_covers_pollaczek_khinchine():
 def test_no_key_is_used_twice():
     with jax.debug_key_reuse(True):
         study.run(WORK, LAW, 8, jax.random.key(1), 3000, chunk=1000)
+
+
+def test_a_quantile_is_the_middle_of_a_256th_of_an_octave():
+    """Requests alone: a step for the prompt and three for the answer. Nobody waits, which is below every bin."""
+    found = study.run(Workload.fixed(1, 3, rate_rps=1e-4), LAW, 12, KEY, 3000, chunk=1000)
+    assert [*found] == [f"{k}_{x}_s" for k in ("ttft", "tpot", "e2e", "wait") for x in ("mean", "p99")]
+    for name, value in (("ttft", 2 * 8.65e-3), ("tpot", 8.65e-3), ("e2e", 4 * 8.65e-3), ("wait", 0.0)):
+        mean, late = found[f"{name}_mean_s"], found[f"{name}_p99_s"]
+        octave = 2.0 ** np.floor(np.log2(value)) if value else 0.0
+        middle = octave * (1 + (np.floor(256 * (value / octave - 1)) + 0.5) / 256) if value else 0.0
+        assert mean.value == pytest.approx(value, rel=1e-5) and late.value == pytest.approx(middle, rel=1e-12)
+        assert (mean.flags, late.flags, late.samples) == (0, 0, 2) and mean.half_width <= 1e-5 * value
+        assert (late.low + late.high) / 2 == pytest.approx(middle)

@@ -188,3 +188,29 @@ def test_a_fleet_is_overloaded_that_most_runs_outrun(behind, monkeypatch):
     work = Workload.fixed(600, 100, rate_rps=8.0)
     (found,) = verify.measure(work, Pool(3, 8, StepLaw(8e-3, 1e-3)), KEY, count=400, at_least=4, at_most=4)
     assert bool(found["wait_mean_s"].flags & Flag.OVERLOAD) == (behind == 3)
+
+
+def test_a_fleet_by_clockwork_measured():
+    """A request a second: of its 1,500 tokens 1,000 are cached, so one step of 11 ms for the prompt and twenty more."""
+    work = Workload([1500.0], [20.0], [1.0], [1000.0], rate_rps=1.0, arrival_cv=0.0)
+    asked = {"count": 400, "percentile": 0.9, "at_least": 3}
+    (found,) = verify.measure(work, Pool(2, 4, StepLaw(0.01, 0.001)), KEY, **asked)
+    stems = [f"{k}_{x}_s" for k in ("ttft", "tpot", "e2e", "wait") for x in ("mean", "p90")]
+    assert [*found] == [*stems, "in_flight_count", "served_rps"]
+    values = [0.022, 0.022, 0.011, 0.011, 0.231, 0.231, 0.0, 0.0, 0.231 / 2, 1.0]
+    assert [one.value for one in found.values()] == pytest.approx(values, abs=1e-9)
+    assert all((one.samples, one.flags) == (3, 0) for one in found.values())
+
+
+def test_requests_spill_over_where_others_wait():
+    """One slot that takes 3 s, a request a second: one is served and one waits there, others go to the next pool."""
+    work = Workload([1.0], [299.0], [1.0], rate_rps=1.0, arrival_cv=0.0)
+    pools = [Pool(1, 1, [0.01] * 2, 500.0), Pool(3, 1, [0.01] * 2)]
+    short, long = verify.measure(work, pools, KEY, count=1200, at_least=2, spill_queue=0.0)
+    assert short["served_rps"].value == pytest.approx(1 / 3, rel=0.01)
+    assert long["served_rps"].value == pytest.approx(2 / 3, rel=0.01)
+    assert short["wait_mean_s"].value == pytest.approx(3.0) and long["wait_mean_s"].value == pytest.approx(
+        0.0, abs=1e-9
+    )
+    assert short["in_flight_count"].value == pytest.approx(1.0, rel=0.01)
+    assert long["in_flight_count"].value == pytest.approx(2 / 3, rel=0.01)

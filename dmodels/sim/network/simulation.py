@@ -139,9 +139,11 @@ def simulate(
     source = np.arange(count) % len(cluster.prefill)
     ready = _prefill_end(arrivals, source, len(cluster.prefill), serial_prefill)
     order = np.argsort(ready, kind="stable")
-    span = float(ready.max(initial=0.0)) + 600.0
     if readings is None:
-        at = np.arange(int(min(span, 1e5) / refresh_s) + 1) * refresh_s
+        changes_s = min(
+            (len(level) - 1) * background_step_s, float(ready.max(initial=0.0))
+        )  # the last one that is seen
+        at = np.arange(np.ceil(changes_s / refresh_s) + 1.0) * refresh_s
         by_tier = level if level.shape[1] == 4 else _tier_means(level, fabric)
         readings = by_tier[np.minimum(at / background_step_s, len(level) - 1).astype(int)]
     blocks, starts, hit = _blocks(arrivals, order, pool)
@@ -253,8 +255,8 @@ def _check(cluster: NetworkCluster, arrivals: Arrivals) -> None:
         pool = np.asarray(pool)
         if pool.size == 0:
             raise InputError(f"{name}: the pool is empty; accepted: at least one instance")
-        if pool.min() < 0 or pool.max() >= cluster.fabric.instances:
-            raise InputError(f"{name}: instance {pool.max()}; accepted: 0..{cluster.fabric.instances - 1}")
+        if (strange := pool[(pool < 0) | (pool >= cluster.fabric.instances)]).size:
+            raise InputError(f"{name}: instance {strange[0]}; accepted: 0..{cluster.fabric.instances - 1}")
     if np.intersect1d(cluster.prefill, cluster.decode).size:
         raise InputError("prefill, decode: an instance is in both pools; accepted: disjoint pools")
     for name in ("arrival_s", "prefill_s", "input_tokens", "output_tokens"):

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.colors import to_rgba
+
 from dmodels.report import (
     answer_figures,
     place_figures,
@@ -88,7 +90,7 @@ PLACE = Record(
     ),
     first_token_s=0.4,
     tiers=[
-        Record(tier="HBM", blocks_count=5.0, size_gib=3.0),
+        Record(tier="HBM", blocks_count=1.0, size_gib=3.0),
         Record(tier="DRAM", blocks_count=0.0, size_gib=0.0),
     ],
     vary=[
@@ -121,7 +123,11 @@ def place(draw):
 def test_hit_rates_by_policy():
     seen, c = place(place_figures.hit_rates), PLACE.curves
     assert seen.line(c.blocks, c.belady_frac).get_label() == "optimum (knows the future)"
-    assert seen.line(c.blocks, c.lru_frac).get_label() == "LRU"
+    lru = seen.line(c.blocks, c.lru_frac)
+    assert lru.get_label() == "LRU"  # wide, as others lie on it
+    assert all(
+        1.9 * line.get_linewidth() < lru.get_linewidth() for line in seen.axes.lines if line.get_marker() != "None"
+    )
     assert seen.line(c.replayed_blocks, c.kvbm_frac).get_label() == "KVBM (doubling, decay)"
     assert seen.line(c.replayed_blocks, c.lfu_frac).get_label() == "LFU"
     assert seen.line(c.blocks, c.shuffled_frac).get_label() == "Che, trace in random order"
@@ -144,6 +150,7 @@ def test_latency_by_tier():
     low, high = seen.axes.get_xlim()  # less than a decade
     assert sum(low <= tick <= high for tick in seen.axes.get_xticks()) >= 3
     assert seen.label() == ("size of the tier [GiB]", "load and prefill, mean [ms]")
+    assert seen.axes.get_ylim() == (0, pytest.approx(660))  # a tenth over the slowest
 
 
 def test_costs_of_evictions_and_of_a_leader():
@@ -340,6 +347,19 @@ def test_memory_of_a_gpu():
         assert [left for left, _ in mine] == pytest.approx([sum(widths[:k]) for k in range(6)])
     assert seen.named["short:\nh100\ntp4"] > seen.named["long:\nh200\ntp4"]
     assert sorted(seen.words) == sorted(["35", "14", "20", "8", "35", "30", "8"])  # none where it does not fit
+    middles = [(left + w / 2, y - 0.25) for left, w, y in seen.bars if w > 4]  # each below its part
+    assert sorted(text.xy for text in seen.axes.texts) == [pytest.approx(spot) for spot in sorted(middles)]
+    assert seen.axes.get_xlim() == (0, pytest.approx(1.02 * 80)) and seen.axes.get_ylim() == (-0.6, 1.5)
+    uses[1].gpu_bytes = 160 * 2**30  # on the larger GPU, 8 GiB are no twentieth
+    large = Drawn(lambda axes: plan_figures.memory_per_gpu(uses, axes))
+    assert large.axes.get_xlim()[1] == pytest.approx(1.02 * 160) and "8" not in large.words and "14" in large.words
+    looks = {group.get_label(): group.patches[0] for group in seen.axes.containers[:6]}
+    free, used = looks["KV free"], looks["KV in use"]  # a part of the same, but empty
+    assert free.get_facecolor()[3] == 0 and free.get_edgecolor() == used.get_facecolor() == used.get_edgecolor()
+    assert [name for name, bar in looks.items() if bar.get_hatch()] == ["KV free"]
+    solid = [bar.get_facecolor() for name, bar in looks.items() if name not in ("KV free", "left over")]
+    assert looks["left over"].get_facecolor() == to_rgba(style.FILL) and len({*solid, to_rgba(style.FILL)}) == 5
+    assert solid[0] == to_rgba(style.colour(0)) and to_rgba(style.SOFT) == looks["left over"].get_edgecolor()
     alone = Drawn(lambda axes: plan_figures.memory_per_gpu(uses[:1], axes))
     for legend in (seen.axes.get_legend(), alone.axes.get_legend()):
         assert [t.get_text() for t in legend.get_texts()] == [name.replace("_", " ") for name in parts]
@@ -486,7 +506,7 @@ def fleets():
     gpu = np.array(["a", "a", "a", "b", "b"])
     one = {
         "usd_per_hour": np.array([10.0, 20.0, 12.0, 30.0, 1000.0]),
-        "ttft_s": np.array([1.5, 0.5, 3.0, 1.0, 0.2]),
+        "ttft_s": np.array([1.5, 0.5, 2.2, 1.0, 0.2]),
         "usable": np.array([True, True, True, True, True]),
         "meets": np.array([True, True, False, True, True]),
         "user_tokens_per_s": np.array([20.0, 40.0, 25.0, 50.0, 60.0]),
@@ -511,7 +531,7 @@ def test_fronts():
     answer = fleets()
     seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
     assert seen.line([1.5, 0.5], [10, 20]) and seen.line([1.0], [30])  # the dearest lies beyond the picture
-    assert seen.line([3.0], [12]).get_markerfacecolor() == "none"  # misses its SLO
+    assert seen.line([2.2], [12]).get_markerfacecolor() == "none"  # misses its SLO
     steps = [line for line in seen.axes.lines if line.get_drawstyle() == "steps-post"]
     assert [line.get_xydata().tolist() for line in steps] == [[[1.5, 10], [0.5, 20]]] * 2
     stars = [line for line in seen.axes.lines if line.get_marker() == "*"]
@@ -519,6 +539,11 @@ def test_fronts():
     assert seen.upright(2.0) and seen.label() == ("TTFT, P99 [s]", "cost [USD/h]")
     seen.said("recommended", "SLO", "a", "b", "Pareto front", "two pools")
     assert seen.axes.get_xlim() == (0, 2.3) and seen.axes.get_ylim() == (7.0, 120.0)
+    answer.question.slo.ttft_s = np.inf  # none is promised: all that is there
+    free = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
+    low, high = free.axes.get_xlim()
+    assert "SLO" not in free.words and (low, free.axes.get_ylim()) == (0, (7.0, 120.0)) and 2.2 < high < 3.0
+    answer.question.slo.ttft_s = 2.0
     answer.by_gpu = [answer.best, Record(ttft_s=1.0, usd_per_hour=30.0, name="one pool", kind="one pool")]
     seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
     assert seen.line([1.2, 1.0], [15.0, 30.0]).get_marker() == "*"  # the best of another GPU type, too
@@ -526,6 +551,23 @@ def test_fronts():
     assert rate.line([20, 40, 25], [500, 300, 450]) and rate.line([50, 60], [200, 100])
     assert rate.line([20, 40, 50, 60], [500, 300, 200, 100]) and rate.upright(25.0)  # 1 / 40 ms
     rate.said("TPOT SLO", "Pareto front", "a", "b")
+
+
+@pytest.mark.parametrize(("ttft", "side"), [(0.6, "right"), (1.2, "left")])
+def test_the_recommended_fleet_is_named_beside_its_star_towards_the_wider_side(ttft, side):
+    """Of 2.3 s that are shown; a cheaper fleet of another kind is in the picture, too; the SLO is named before it."""
+    answer = fleets()
+    answer.best.ttft_s = ttft
+    answer.kinds = [answer.best, Record(ttft_s=1.0, usd_per_hour=2.0, name="two pools", kind="two pools")]
+    seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
+    assert seen.axes.get_ylim() == pytest.approx((1.4, 24.0)) and seen.axes.get_xlim() == (0, 2.3)
+    boxes = {text.get_text(): text.get_window_extent() for text in seen.axes.texts}
+    star, _ = seen.axes.transData.transform((ttft, 10.0))
+    bound, _ = seen.axes.transData.transform((2.0, 10.0))
+    name, radius = boxes["recommended"], style.BEST / 2 * seen.axes.figure.dpi / 72
+    assert radius < (name.x0 - star if side == "right" else star - name.x1) < 2 * radius
+    assert bound - 4 * radius < boxes["SLO"].x1 < bound
+    assert 0 < boxes["SLO"].y0 - seen.axes.bbox.y0 < 0.1 * seen.axes.bbox.height  # at the foot of its line
 
 
 def test_a_quicker_fleet_for_the_same_money_is_named():
@@ -627,6 +669,30 @@ def test_over_axes_that_are_not_drawn_the_best_feasible_is():
     faster = Drawn(lambda axes: sweep_figures.curves(ds, "tokens_per_s", ax=axes))
     for k in range(3):
         assert faster.line(ds.rate.values, np.where(np.isfinite(most[k]), most[k], np.nan))
+
+
+@pytest.mark.parametrize(
+    ("memory", "engine", "most", "shown"),
+    [
+        (120.0, 256.0, 138.0, [120]),  # the lesser limit, and room over it
+        (256.0, 120.0, 138.0, [120]),
+        (60.0, 100.0, 128.9, [60, 100]),  # all of the band, up to 90 + 2.33 times its root
+        (20.0, 46.0, 46.0, [20, 46]),  # but no more than twice the limit; a limit at the very top is there, too
+        (20.0, 46.1, 46.0, [20]),
+    ],
+)
+def test_requests_in_flight_are_shown_as_far_as_the_slots_that_bound_them(memory, engine, most, shown):
+    use = Record(slots_by_memory_count=memory, slots_by_engine_count=engine)
+    axes = style.panel(7.0, 4.0)
+    plan_figures.occupancy(load_of(), use, axes)
+    assert axes.get_ylim() == pytest.approx((0.0, most), rel=1e-3)
+    levels = {line.get_ydata()[0]: line.get_color() for line in axes.lines if len(line.get_xdata()) == 2}
+    assert sorted(levels) == shown
+    colours = {memory: style.colour(1), engine: style.colour(2)}
+    assert levels == {count: colours[count] for count in shown}
+    named = {text.get_text(): text.get_color() for text in axes.texts if "slots" in text.get_text()}
+    names = {f"memory:\n{memory:.0f} slots": (memory, 1), f"max_num_seqs:\n{engine:.0f} slots": (engine, 2)}
+    assert named == {name: style.writing(i) for name, (count, i) in names.items() if count in shown}
 
 
 #: Picture -> (its x, its y: label, scale, and where it begins; None: near the data), by hand.
@@ -763,6 +829,8 @@ def test_marks_on_a_load_are_named_inside_the_picture_and_not_one_over_the_other
     held = Drawn(lambda axes: plan_figures.occupancy(load_of(operating_frac=runs, knee_frac=knee), use, axes))
     word = next(text for text in held.axes.texts if text.get_text().startswith("runs with ")).get_window_extent()
     assert held.axes.bbox.x0 <= word.x0 and word.x1 <= held.axes.bbox.x1
+    point = held.axes.transData.transform((runs, 100 * np.clip(runs, 0.1, 0.9)))  # where the load begins and ends
+    assert word.y0 > point[1] + style.MARK / 2 * held.axes.figure.dpi / 72  # over the mark, not on it
     second = max(zip(places, boxes, strict=True), key=lambda pair: pair[0])
     if 0.32 < second[0] < 0.66:
         assert second[1].x0 > seen.axes.transData.transform((second[0], 0.0))[0]
@@ -882,6 +950,8 @@ def test_pictures_say_what_they_measure_in_which_unit(name):
     assert axes.get_yscale() == ("log" if name == "windows" else "linear")
     ends = [bar.get_x() + bar.get_width() for group in axes.containers for bar in getattr(group, "patches", ())]
     assert not ends or max(ends) <= high < 2.0 * max(ends)
+    if name in ("memory", "tornado", "promises", "costs", "step"):  # rows need no lines of their own
+        assert not any(line.get_visible() for line in axes.get_ygridlines())
     if name in ("latency", "occupancy"):
         assert axes.xaxis.get_major_formatter()(0.25, 0) == "25%" and (low, high) == (0, 1)
     if name == "tornado":  # the cost as it is stands in the picture, and words beside the bars have room

@@ -83,7 +83,8 @@ def test_every_colour_of_a_picture_follows_the_page():
     body = svg[svg.index("<g id") :]
     for colour in (*style.COLOURS, *style.WRITING, style.INK):
         assert body.count(colour.lower()) == body.count(f", {colour.lower()})")  # only as a variable's fallback
-    assert 'aria-label="what it shows"' in svg and "time [s]</text>" in svg
+    assert 'aria-label="what it shows"' in svg and "time [s]</text>" in svg and "caption</figcaption>" in svg
+    assert 'aria-label="of &quot;x&quot;"' in html.picture(style.figure(lambda axes: None), 'of "x"', 1)
     assert "width=" not in svg[: svg.index(">")]
 
 

@@ -170,6 +170,7 @@ def test_risks_of_one_pool():
     said = risk_tables.sentences(answer, risks(only, [only], [], both))[2]
     assert "(100% of requests) and the long pool (25% of requests) are one instance each" in said
     assert "one more of each costs $5.00/h" in said
+    assert "before its knee at 50%" in risk_tables.sentences(answer, risks(load("all", 0.5, 0.5, 2.0), [], [], both))[0]
     held = Record(pool=only.pool, after=grown(1.5, True), spare_usd_per_hour=4.0)
     said = risk_tables.sentences(answer, risks(only, [only], [], [held]))[2]
     assert said == "Failure: each pool may lose one instance and still meet the SLOs."
@@ -461,8 +462,18 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
     assert all(p["fieldConfig"]["defaults"]["min"] == 0 for p in made["panels"])  # a small change looks like one
     assert (made["time"], made["refresh"]) == ({"from": "now-6h", "to": "now"}, "1m")
+    plain = {key: made[key] for key in ("title", "editable", "templating")}
+    assert plain == {
+        "title": "dmodels: mine, plan against reality",
+        "editable": True,
+        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
+    }
+    sources = [one["datasource"] for panel in made["panels"] for one in (panel, *panel["targets"])]
+    assert len(sources) > 12 and all(one == {"type": "prometheus", "uid": "${datasource}"} for one in sources)
+    assert grafana.dashboard(found).endswith("}\n")
     seen.reporter = "sglang"
     other = json.loads(grafana.dashboard(Record(fleet=None, telemetry=seen, compared=[])))
+    assert other["title"] == "dmodels: telemetry, plan against reality"
     assert "sglang:" in other["panels"][0]["targets"][0]["expr"] and len(other["panels"][0]["targets"]) == 2
     found.telemetry.reporter, found.fleet.engine = "dynamo_frontend", "sglang"  # the cache is the engine's to report
     asked = [panel["targets"][0]["expr"] for panel in json.loads(grafana.dashboard(found))["panels"]]
@@ -513,6 +524,9 @@ def test_cells_and_tables_of_a_page():
         '<td role="cell" data-name="words">x</td>' in page and '<th scope="row" role="rowheader" class="short">' in page
     )
     assert 'class="short"' not in html.table("t", ["name"], [["a name of many letters"], ["b"]])
+    some = html.table("t", ["name", 'of "x"'], [["a", 2.5], ["b", "infeasible"]])  # not all of them numbers
+    assert 'class="number"' not in some and some.count('data-name="of &quot;x&quot;"') == 2
+    assert 'class="number"' not in html.table("t", ["name", "count"], [])
     assert html.card(["GPUs", "USD"], [[8, 2.5]]) == (
         '<dl class="card"><div><dd>8</dd><dt>GPUs</dt></div><div><dd>2.5</dd><dt>USD</dt></div></dl>'
     )
@@ -927,7 +941,18 @@ def test_what_the_numbers_of_a_plan_rest_on():
         ),
         question=asked(workload_name="ISL 100", gpus={"no such gpu": from_file, "h100_sxm": from_file}),
     )
-    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    title, head, cells = provenance.rests_on(answer)
+    assert (title, head) == ("What the numbers rest on", ["number", "standing", "from", "error"])
+    assert [first for first, *_ in cells] == [
+        *("weights, KV per token, blocks", "activations, runtime", "sequences in memory", "step times"),
+        *("waits and percentiles", "lengths and their joint distribution", "price of no such gpu", "price of h100_sxm"),
+    ]
+    rows = {first: rest for first, *rest in cells}
+    assert rows["weights, KV per token, blocks"] == ["exact", "the model's config.json", "none"]
+    standing, by, error = rows["activations, runtime"]
+    assert standing == "assumed" and "driver" in by and error.startswith("factor 2")
+    standing, by, error = rows["sequences in memory"]
+    assert standing == "approximate" and "occupancy" in by and "Bernstein" in error
     standings = {"exact", "measured", "calibrated", "approximate", "assumed", "list price"}
     assert {standing for standing, *_ in rows.values()} <= standings
     assert rows["step times"] == [
@@ -998,6 +1023,7 @@ def test_what_was_asked_is_told_by_its_own_name():
         elif name not in ("model", "gpus", "workload", "price_usd_per_hour", "slo_percentile"):
             assert value == next(plain(getattr(home, name)) for home in homes if hasattr(home, name)), name
     assert told["price_usd_per_hour"] == {"h100_sxm": 2.25} and told["slo_percentile"] == 0.95
+    assert (told["model"], told["gpus"], told["workload"]) == ("llama-3.1-8b", ["h100_sxm"], asked.workload_name)
 
 
 def test_claims_are_those_of_every_kind_of_fleet_shown():
@@ -1012,6 +1038,10 @@ def test_claims_are_those_of_every_kind_of_fleet_shown():
     )
     assert "POA-4.2" in one and "TB-1" not in one and "POA-1c" not in one
     assert {"POA-4.2", "TB-1"} <= both and "POA-1c" not in both and {"TB-1", "POA-1c"} <= all_three
+    every = Record(kinds=[Record(kind=k) for k in ("prefill/decode split", "two pools", "one pool")])
+    # what every plan rests on, then each kind of fleet, and last what could go wrong
+    listed = "NK-E1 TB-5 TB-4 POA-4.2 POA-G TB-1 TB-2 NEW-17 TB-FF TB-E9 POA-1c POA-R1 NK-P1b POA-4.3 NK-P2d NEW-8"
+    assert [claim for claim, *_ in provenance.claims_table(every)[2]] == listed.split()
     for shown in row(provenance.claims_table(Record(kinds=[Record(kind="two pools")]))):
         told = catalog.claim(shown["claim"])
         assert (shown["verdict"], shown["what it says"]) == (told["verdict"].lower(), told["says"])
@@ -1083,7 +1113,7 @@ def test_the_answer_of_dials_is_told_whole_in_turn(monkeypatch):
 
 def marked(names, **more):
     """A record whose every field holds a number of its own, and what is given."""
-    return Record(**{name: 1.0 + k / 7 for k, name in enumerate(names.split())} | more)
+    return Record(**{name: 2.0 + k / 7 for k, name in enumerate(names.split())} | more)
 
 
 def test_a_document_holds_each_field_under_its_own_name(monkeypatch):

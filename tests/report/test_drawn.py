@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from functools import partial
 from types import SimpleNamespace as Record
 
 import numpy as np
@@ -13,6 +14,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.colors import to_rgba
 
+from dmodels.core.errors import InputError
 from dmodels.report import (
     answer_figures,
     place_figures,
@@ -693,6 +695,40 @@ def test_requests_in_flight_are_shown_as_far_as_the_slots_that_bound_them(memory
     named = {text.get_text(): text.get_color() for text in axes.texts if "slots" in text.get_text()}
     names = {f"memory:\n{memory:.0f} slots": (memory, 1), f"max_num_seqs:\n{engine:.0f} slots": (engine, 2)}
     assert named == {name: style.writing(i) for name, (count, i) in names.items() if count in shown}
+
+
+def test_a_sweep_is_shown_by_its_cost_unless_told_otherwise():
+    xr = pytest.importorskip("xarray")
+    cost = np.array([[4.0, 8.0, 44.0], [5.0, 6.0, 7.0]])
+    columns = {"cost_usd_per_hour": (("tp", "rate"), cost, {"units": "USD/h", "long_name": "cost"})}
+    columns |= {
+        "ttft_s": (("tp", "rate"), cost**-0.5, {"units": "s"}),
+        "flags": (("tp", "rate"), np.zeros((2, 3), int)),
+    }
+    ds = xr.Dataset(columns, {"tp": [2.0, 4.0], "rate": [1.0, 2.0, 4.0]})
+    plane, lines, shown = sweep_figures.pareto(ds), sweep_figures.curves(ds), sweep_figures.heatmap(ds)
+    assert (plane.get_xlabel(), plane.get_ylabel()) == ("ttft_s [s]", "cost [USD/h]")
+    assert (plane.get_xscale(), plane.get_yscale()) == ("linear", "log")  # a factor of 3.3, and one of 11
+    assert (lines.get_xlabel(), lines.get_ylabel()) == ("rate", "cost [USD/h]")
+    _, bar = shown.figure.axes
+    assert bar.get_ylabel() == "cost [USD/h]" and bar.yaxis.get_major_formatter()(20.0) == "20"
+    for axes in (shown, bar):  # lines over colours would be read as values
+        assert not any(line.get_visible() for line in (*axes.get_xgridlines(), *axes.get_ygridlines()))
+    (mesh,) = [c for c in shown.collections if c.get_array() is not None]
+    (behind,) = [patch for patch in shown.patches if patch.get_hatch()]
+    order = sorted(shown.get_children(), key=lambda one: one.get_zorder())  # as they are drawn
+    assert order.index(behind) < order.index(mesh) and behind.get_facecolor() == to_rgba(style.FILL)
+    assert behind.get_linewidth() == 0
+    nothing = sweep_figures.heatmap(ds.assign(flags=ds.flags + 1))
+    assert nothing.get_title(loc="right") == "hatched: nothing is feasible"
+    for draw, told, why in (
+        (sweep_figures.heatmap, ds.isel(tp=0), "heatmap: accepted are sweeps over two axes or more, of two values"),
+        (sweep_figures.heatmap, ds.isel(tp=[0]), "heatmap: accepted are sweeps over two axes or more, of two values"),
+        (sweep_figures.curves, ds.drop_vars(["tp", "rate"]), "curves: accepted are sweeps with an axis of numbers"),
+        (partial(sweep_figures.pareto, against="cost_usd_per_hour"), ds, "cost_usd_per_hour against itself"),
+    ):
+        with pytest.raises(InputError, match=why):
+            draw(told)
 
 
 #: Picture -> (its x, its y: label, scale, and where it begins; None: near the data), by hand.

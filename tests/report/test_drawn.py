@@ -184,8 +184,9 @@ def test_shared_memory_and_its_game():
     assert game.words.count("alone") == game.words.count("pool, run centrally") == 2
     assert game.line([2.5, 2.5], [-0.4, 0.4]) and game.line([1.6, 1.6], [0.6, 1.4])
     assert game.axes.get_ylim()[0] > game.axes.get_ylim()[1]  # the first on top
-    assert len(place_figures.drawings(PLACE)) == 7
-    assert len(place_figures.drawings(ALONE)) == 5
+    drawn = "hit_rates latency recomputed externality promotion shared pooled".split()
+    assert [draw.__name__ for draw in place_figures.drawings(PLACE)] == drawn
+    assert [draw.__name__ for draw in place_figures.drawings(ALONE)] == drawn[:5]
 
 
 def policy(name, ttft, sent, **more):
@@ -212,6 +213,13 @@ def test_transfers():
     at = {name: sorted(w for _, w, y in bars.bars if y == pytest.approx(p)) for name, p in bars.named.items()}
     assert at == {"round robin": [0.9, 2.0], "NetKV: + congestion": [0.5, 1.5]}
     assert bars.named["round robin"] > bars.named["NetKV: + congestion"] and bars.axes.get_xlim() == (0, 2.1 * 1.35)
+    errors = [tuple(x for x, _ in ends) for ends in bars.axes.collections[0].get_segments()]
+    assert errors == [pytest.approx((1.9, 2.1)), pytest.approx((1.4, 1.6))]  # a standard error to both sides
+    looks = {
+        bar.get_width(): bar.get_facecolor() for group in bars.axes.containers for bar in getattr(group, "patches", ())
+    }
+    blue, plain = to_rgba(style.colour(0)), to_rgba(style.FILL)
+    assert looks == {2.0: plain, 1.5: plain, 0.9: blue, 0.5: blue}
     up = [Record(upgrade="as it is", ttft_saved_frac=0.0), Record(upgrade="nics x2 speed", ttft_saved_frac=0.3)]
     up.append(Record(upgrade="NETKV_FULL instead of CACHE_LOAD", ttft_saved_frac=-0.1))
     saved = Drawn(lambda axes: transfer_figures.upgrades(up, axes))
@@ -220,6 +228,7 @@ def test_transfers():
         "nics x2 speed": pytest.approx(30),
         "NetKV: + congestion\ninstead of cache + load (CLA*)": pytest.approx(-10),
     }
+    assert saved.named["nics x2 speed"] == max(saved.named.values()) and saved.upright(0.0)
     assert transfer_figures.TIERS == ("same server", "same rack", "same pod", "across pods")
 
 
@@ -232,6 +241,12 @@ def test_steps_and_windows():
     at = {name: sorted(w for _, w, y in seen.bars if y == pytest.approx(p)) for name, p in seen.named.items()}
     assert at == {"attention": pytest.approx([1.0, 2.0]), "experts": pytest.approx([6.0, 8.0])}
     assert seen.named["experts"] > seen.named["attention"] and seen.axes.get_xlim() == pytest.approx((0, 10.4))
+    keys = [text.get_text() for text in seen.axes.get_legend().get_texts()]
+    assert keys == ["expected", "at the data sheet's rates"]
+    (alone,) = step_figures.figure(Record(operators=parts)).axes
+    assert alone.get_title() == "A mean step"
+    sizes = [step_figures.figure(Record(operators=parts * n)).get_size_inches() for n in (1, 5)]
+    assert [wide for wide, _ in sizes] == [7, 7] and 0.3 < (sizes[1][1] - sizes[0][1]) / 8 < 0.6 < sizes[0][1]
     spots = {text.get_text(): text.xy for text in seen.axes.texts}
     assert spots == {"20%, memory": (2.0, 0), "80%, link": (8.0, 1)}
     when, hat, regime = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 9.0, 2.0]), np.array([0, 1, 2, 0])
@@ -273,6 +288,16 @@ def test_splits():
     itl = missed.line([4, 8, 12], [1e-4, 1e-4, 0.2])
     assert all(missed.upright(x) for x in (7.5, 9.25, 8.0)) and missed.axes.get_ylim() == (1e-4, 3.0)
     missed.said("optimum: 7.5", "equilibrium: 9.25", "whole workers: 8")
+    across = {line.get_xdata()[0]: line for line in missed.axes.lines if len(line.get_xdata()) == 2}
+    looks = {x: (line.get_linestyle(), line.get_color()) for x, line in across.items()}
+    assert looks == {7.5: ("-", style.colour(2)), 9.25: ("--", style.INK), 8.0: (":", style.colour(3))}
+    never = Record(**vars(SPLIT) | {"whole": Record(value=Record(prefill_gpus=8.0, cost=np.inf)), "courses": {}})
+    axes = style.panel(7.0, 4.0)
+    split_figures.misses(never, axes)  # no whole split serves it
+    assert not any("whole" in text.get_text() for text in axes.texts)
+    axes = style.panel(7.0, 4.0)
+    split_figures.courses(never, axes)
+    assert axes.get_title() == "Planners were not run" and not axes.texts and not axes.collections
     assert "of 16 in all" in missed.axes.get_xlabel() and missed.axes.yaxis.get_major_formatter()(0.01) == "1 %"
     colours = {t.get_text(): t.get_color() for t in missed.axes.texts}
     known = dict(zip(style.COLOURS, style.WRITING, strict=True))
@@ -282,6 +307,7 @@ def test_splits():
     assert over.line([0, 0.5, 1.0], [2, 2, 2]) and over.line([0, 0.5, 1.0], [2, 3, 4])  # every half minute
     over.said("static:\n25.0% late", "sla:\n50.0% late", "at most 20 req/s")
     assert over.axes.get_xlim() == (0, 1.0)
+    assert [line.get_color() for line in over.axes.lines] == [style.colour(k) for k in (0, 2, 3, 1)]
     wide = [line.get_linewidth() for line in over.axes.lines]  # ever thinner, so that equal courses show both
     assert len(wide) == 4 and all(0.7 < a - b < 1.5 for a, b in itertools.pairwise(wide)) and 0.8 < wide[-1] < 1.5
 
@@ -417,6 +443,8 @@ def test_promises_and_costs_of_the_others():
     assert seen.line([0.76, 1.04], [0, 0]) and seen.line([0.8], [0]) and seen.upright(1.0)
     assert seen.named == {"TTFT\nP99": 1, "TPOT\nP99": 0}
     seen.said("1 s (700 ms to 1.2 s) of 2 s", "40 ms (38 ms to 52 ms) of 50 ms", "SLO")
+    (slo,) = [text for text in seen.axes.texts if text.get_text() == "SLO"]
+    assert slo.xy[0] == 1.0 and 1.4 < slo.xy[1] < 1.8 == seen.axes.get_ylim()[1] and seen.axes.get_ylim()[0] == -0.5
     assert seen.axes.get_xlim()[0] == 0 and seen.axes.get_xlim()[1] > 1.25
     other = Record(usd_per_hour=30.0, gpus=10, gpus_low=9, gpus_high=np.inf)
     cost = Drawn(lambda axes: answer_figures.costs(answer, [("split", best), ("one pool", other)], axes))
@@ -425,6 +453,7 @@ def test_promises_and_costs_of_the_others():
     assert high > low and cost.line([15.0, 30.0], [high] * 2)
     assert cost.line([27.0, cost.axes.get_xlim()[1]], [low] * 2)  # no fleet keeps it at the slow end
     cost.said("split: 8 GPUs, $20.00/h", "one pool: 10 GPUs, $30.00/h")
+    assert cost.axes.get_ylim() == (-0.5, 1.7) and {t.xy for t in cost.axes.texts} == {(0.0, 0.1), (0.0, 1.1)}
     assert [t.get_weight() for t in cost.axes.texts] == ["normal", "bold"]
     assert answer_figures.promised(Record(best=None, question=Record(slo=slo))) == []
     unsure = Record(usd_per_hour=10.0, gpus=4, gpus_low=4, gpus_high=16)  # up to $40, beyond every bar
@@ -1047,6 +1076,21 @@ def test_pictures_of_a_page_have_the_height_that_they_need():
     assert all(0.4 < b[1] - a[1] < 1.5 for a, b in ((drawings[0], drawings[1]), (drawings[1], drawings[2])))
 
 
+def test_pictures_over_a_plan_have_room_for_each_row(monkeypatch):
+    """A third of an inch to half of one for each promise and each fleet, and an inch for the axis below."""
+    monkeypatch.setattr(plan_page.plan_tables, "alternatives", lambda answer: [("the one", answer.best)] * answer.rows)
+    bounds = {"ttft_s": 2.0, "tpot_s": np.inf, "e2e_s": np.inf, "percentile": 0.99}
+    high = []
+    for rows, more in ((1, {}), (3, {"tpot_s": 0.05, "e2e_s": 9.0})):
+        answer = Record(best=PROMISED.best, rows=rows, question=Record(slo=Record(**bounds | more)))
+        high.append([height for _, height, *_ in plan_page.answer_drawings(answer)])
+    for one, three in zip(*high, strict=True):
+        each = (three - one) / 2
+        assert 0.3 < each < 0.55 and 0.8 < one - each < 1.2
+    changed = plan_page.tornado_drawing(Record(formula_usd_per_hour=100.0), CHANGES)
+    assert changed[1] < style.COLUMN  # no higher than wide
+
+
 def test_the_two_pictures_over_a_plan_say_in_words_what_they_draw(monkeypatch):
     monkeypatch.setattr(plan_page.plan_tables, "alternatives", lambda answer: [("the one", answer.best)] * 2)
     promises, costs = plan_page.answer_drawings(PROMISED)
@@ -1108,6 +1152,8 @@ def test_whole_sheets_have_sound_pictures_side_by_side(name):
     made.savefig(io.BytesIO())
     audit_figure(made)
     wide, high = made.get_size_inches()
+    titles = [axes.get_title() for axes in made.axes]
+    assert name != "transfer" or [title.split()[0] for title in titles] == ["KV", "who", "which", "stale"]
     assert (
         6 < wide < 13
         and 2 < high

@@ -511,6 +511,16 @@ def test_dear_fleets_have_no_cents_and_long_names_no_cost():
     assert seen.line([low, high], [0.88, 0.88]) and seen.line([2000.0, 2000.0], [-0.12, -0.12])
 
 
+@pytest.mark.parametrize(("mine", "most"), [(True, 54), (False, 59)])
+def test_a_cost_is_written_where_a_line_of_letters_has_room_for_it(mine, most):
+    """Bold ones are wider."""
+    one = Record(usd_per_hour=9.0, gpus=4, gpus_low=4, gpus_high=4)
+    for letters, there in ((most, True), (most + 1, False)):
+        axes, name = style.panel(7.0, 4.0), "x" * (letters - len(": 4 GPUs, $9.00/h"))
+        answer_figures.costs(Record(best=one if mine else None), [(name, one)], axes)
+        assert [text.get_text() for text in axes.texts] == [f"{name}: 4 GPUs" + ", $9.00/h" * there]
+
+
 def test_stale_telemetry():
     """Tiers 4:1: Proposition 2 allows (4 u - u) / 5 at the congestion 1 - u of both; the drift of a second is 2.576
     standard deviations of it."""

@@ -646,6 +646,7 @@ def test_sweeps():
     assert lines.line([1, 2, 4], [4, 8, np.nan]) and lines.line([1, 2, 4], cost[1])
     assert lines.line([4], [16]).get_markerfacecolor() == "none"
     assert lines.axes.get_title(loc="right") == "hollow: flagged"
+    assert lines.words == ["tp 2", "tp 4"]
     fastest = Drawn(lambda axes: sweep_figures.curves(ds.max("tp"), "tokens_per_s", ax=axes))
     assert fastest.line([1, 2, 4], [500, 800, np.nan])
     shown = sweep_figures.heatmap(ds, "cost")

@@ -540,6 +540,12 @@ def test_stale_telemetry():
     assert seen.axes.get_xlim() == (-2, 2) and seen.axes.get_ylim()[0] == 0 and "tiers 4:1" in seen.axes.get_title()
     still = Drawn(lambda axes: transfer_figures.tolerance(4.0, 0.05, 0.0, axes))
     assert still.level(5.0)
+    soon = Drawn(lambda axes: transfer_figures.tolerance(4.0, 0.05, 0.5, axes))
+    assert soon.level(100 * 2.576 * 0.05 * np.sqrt(2 * (1 - np.exp(-2.0))))
+    assert {text.get_text(): text.xy for text in soon.axes.texts}["dotted: Proposition 2 (bandwidth only)"] == (
+        0.02,
+        0.98,
+    )
 
 
 def fleets():

@@ -219,6 +219,15 @@ def test_axes_have_two_spines_a_grid_behind_and_words_in_ink():
     assert (told.get_color(), told.get_fontsize(), told.get_weight()) == (style.SOFT, small, "normal")
 
 
+def test_words_on_lines_have_paper_behind_them():
+    axes = style.panel()
+    style.words(axes, "said", (0.5, 0.5), bbox=style.HALO)
+    axes.plot([0, 1], label="line")
+    for behind in (axes.texts[0].get_bbox_patch(), axes.legend(**style.LEGEND).get_frame()):
+        assert behind.get_facecolor() == to_rgba(style.PAPER, 0.85) and behind.get_edgecolor()[:3] == (0, 0, 0)
+        assert 0.5 < behind.get_alpha() < 1.0
+
+
 def test_a_saved_picture_has_150_dots_an_inch(tmp_path):
     where = style.save(style.figure(lambda axes: axes.plot([1, 2]), 2.0, 1.5, quick=True), tmp_path / "x.png")
     assert where == tmp_path / "x.png" and where.read_bytes()[16:24] == bytes([0, 0, 1, 44, 0, 0, 0, 225])  # 300 x 225

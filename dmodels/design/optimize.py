@@ -173,7 +173,7 @@ def _descend(f: Callable[[Real], Real], start: Real) -> tuple[Real, Any]:
     def body(state: tuple[Real, ...]) -> tuple[Real, ...]:
         u, value, slope, inverse, _, steps = state
         step = direction(u, slope, inverse)
-        step = step * jnp.minimum(1.0, 0.5 / (jnp.max(jnp.abs(step)) + 1e-300))
+        step = step * jnp.minimum(1.0, 0.5 / jnp.max(jnp.abs(step)))
         new = line(u, value, slope, step)
         new_value, new_slope = jax.value_and_grad(f)(new)
         better = new_value <= value  # also refuses NaN

@@ -38,7 +38,7 @@ _WORD = re.compile(
     + r")(?![\w-])"
 )
 _PIECES = re.compile(r"(<[^>]+>)")
-_OPAQUE = ("pre", "svg", "style", "script", "h1", "h2", "title", "summary", "a")
+_OPAQUE = {"pre", "svg", "style", "script", "h1", "h2", "title", "summary", "a"}
 
 
 def linked(markup: str, seen: set[str] | None = None) -> str:

@@ -66,8 +66,7 @@ def name_groups(axes: Axes, groups: Sequence[Group]) -> None:
     for own, group in zip(clouds, groups, strict=True):
         if not group.name or not len(own):
             continue
-        rows = group.name.split("\n")
-        half = scale * style.SMALL * np.array([0.3 * max(map(len, rows)), 0.65 * len(rows)])
+        half = scale * style.SMALL * np.array([0.3 * len(group.name), 0.65])
         steps = np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j])
         points = own[np.linspace(0, len(own) - 1, min(len(own), 60)).astype(int)]
         centres = (points[:, None] + steps * (half + 3 * scale)).reshape(-1, 2)

@@ -136,7 +136,7 @@ def pooled(answer: Place, axes: Axes) -> None:
     for place, kind in enumerate(kinds):
         values = [1e3 * (row.isolated_s, row.selfish_s, row.coordinated_s)[place] for row in answer.pooled]
         bars = axes.barh(np.arange(len(values)) + (place - 1) * high, values, 0.9 * high, color=style.colour(place))
-        axes.bar_label(bars, [kind] * len(values), padding=4, fontsize=style.SMALL, color=style.writing(place))
+        axes.bar_label(bars, [kind] * len(values), padding=style.GAP, fontsize=style.SMALL, color=style.writing(place))
     for at, row in enumerate(answer.pooled):
         axes.plot([1e3 * row.bound_s] * 2, [at - 0.4, at + 0.4], color=style.INK, linewidth=style.FINE)
     last = 1e3 * answer.pooled[-1].bound_s, len(answer.pooled) - 0.6

@@ -31,7 +31,6 @@ def cost_front(answer: Plan, axes: Axes) -> None:
     """
     sweep, asked, best = answer.fleets.one_pool, answer.question, answer.best
     bound = float(asked.slo.ttft_s)
-    ceiling = max(4.0 * bound, 1.0) if np.isfinite(bound) else np.inf
     others = [d for d in (*answer.kinds, *answer.by_gpu) if best is None or d != best]
     known = sweep["usd_per_hour"][sweep["usable"]].tolist() + [d.usd_per_hour for d in answer.kinds]
     axes.set(xlabel=f"TTFT, {_percentile(answer)} [s]", ylabel="cost [USD/h]", yscale="log")
@@ -39,11 +38,11 @@ def cost_front(answer: Plan, axes: Axes) -> None:
     if not known:
         _nothing(axes)
         return
-    bottom, top = 0.7 * min(known), 12.0 * min(known)
+    bottom, top, right = 0.7 * min(known), 12.0 * min(known), 1.15 * bound
     groups: list[Group] = []
     for i, (gpu, rows) in enumerate(_rows_by_gpu(answer).items()):
         cost, ttft = sweep["usd_per_hour"][rows], sweep["ttft_s"][rows]
-        shown = sweep["usable"][rows] & (ttft < ceiling) & (cost < top)
+        shown = sweep["usable"][rows] & (ttft < right) & (cost < top)
         meets = shown & sweep["meets"][rows]
         late = shown & ~meets
         look: dict[str, Any] = {"marker": style.marker(i), "linestyle": "none", "color": style.colour(i)}
@@ -55,8 +54,7 @@ def cost_front(answer: Plan, axes: Axes) -> None:
         if kind in answer.fleets.fronts:
             groups.append(_front(axes, answer.fleets.fronts[kind], kind, top, color=style.SOFT, linestyle=line))
     groups.append(_front(axes, answer.fleets.front, "Pareto front", top, color=style.INK, linewidth=style.FINE))
-    right = max(1.15 * bound, 1.0e-3) if np.isfinite(bound) else None
-    axes.set(xlim=(0, right), ylim=(bottom, top))
+    axes.set(xlim=(0, right if np.isfinite(right) else None), ylim=(bottom, top))
     if np.isfinite(bound):
         style.across(axes, bound)
         _beside(axes, bound, "SLO", right=False)
@@ -138,7 +136,7 @@ def latency_against_load(load: PoolLoad, axes: Axes) -> None:
         style.words(
             axes,
             words,
-            (place, 0.93 if rank == 0 else 0.83),
+            (place, 0.93 - 0.1 * rank),
             "right" if rightwards else "left",
             xycoords=("data", "axes fraction"),
             bbox=style.HALO,
@@ -234,7 +232,7 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
     spans: dict[str, list[Change]] = {}
     for change in changes:
         spans.setdefault(change.what, []).append(change)
-    ordered = sorted(spans.items(), key=lambda item: max(_reach(c, base) for c in item[1]))
+    ordered = sorted(spans.items(), key=lambda item: _reach(item[1], base))
     finite = [c.usd_per_hour for c in changes if np.isfinite(c.usd_per_hour)]
     low, high = min([*finite, base]), max([*finite, base])
     span = max(high - low, 0.1 * base)
@@ -262,7 +260,7 @@ def tornado(answer: Plan, changes: list[Change], axes: Axes) -> None:
                     color=style.writing(place),
                 )
     style.across(axes, base, color=style.INK, linestyle="-")
-    still = [max(_reach(c, base) for c in pair) < 1e-9 * base for _, pair in ordered]
+    still = [_reach(pair, base) < 1e-9 * base for _, pair in ordered]
     names = [name + "\n(no change)" * flat for (name, _), flat in zip(ordered, still, strict=True)]
     axes.set_yticks(range(len(ordered)), names)
     axes.set(xlabel="cost of the cheapest plan [USD/h]", xlim=(low - 0.2 * span, edge + 0.35 * span))
@@ -293,8 +291,9 @@ def _nothing(axes: Axes) -> None:
     )
 
 
-def _reach(change: Change, base: float) -> float:
-    return abs(change.usd_per_hour - base) if np.isfinite(change.usd_per_hour) else 1e12
+def _reach(changes: Sequence[Change], base: float) -> float:
+    """By how much the cost moves at most; inf where nothing is feasible."""
+    return max(abs(change.usd_per_hour - base) for change in changes)
 
 
 def _beside(axes: Axes, x: float, words: str, right: bool) -> None:

@@ -109,7 +109,7 @@ def tidy(axes: Axes) -> Axes:
     axes.tick_params(which="both", color=SOFT, labelcolor=INK, labelsize=SMALL)
     for text in (axes.xaxis.label, axes.yaxis.label):
         text.set(color=INK, fontsize=TEXT)
-    axes.title.set(color=INK, fontsize=TEXT + 1, fontweight="bold")
+    axes.title.set(color=INK)
     for offset in (axes.xaxis.offsetText, axes.yaxis.offsetText):
         offset.set(color=INK, fontsize=SMALL)
     return axes

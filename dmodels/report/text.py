@@ -19,10 +19,9 @@ def cell(value: Any) -> str:
         number = float(value)
         if not math.isfinite(number):
             return "-" if math.isnan(number) else "inf"
-        number = number if abs(number) >= 1000 else float(f"{number:.4g}")
-        if number.is_integer() or abs(number) >= 1000:
-            return f"{number:,.0f}"
-        return f"{number:.4g}"
+        small = abs(number) < 1000
+        number = float(f"{number:.4g}") if small else number
+        return f"{number:g}" if small and not number.is_integer() else f"{number:,.0f}"
     return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from functools import partial
 from types import SimpleNamespace as Record
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from matplotlib.colors import to_rgba
+
+from dmodels.core.errors import InputError
 from dmodels.report import (
     answer_figures,
     place_figures,
@@ -88,7 +92,7 @@ PLACE = Record(
     ),
     first_token_s=0.4,
     tiers=[
-        Record(tier="HBM", blocks_count=5.0, size_gib=3.0),
+        Record(tier="HBM", blocks_count=1.0, size_gib=3.0),
         Record(tier="DRAM", blocks_count=0.0, size_gib=0.0),
     ],
     vary=[
@@ -121,7 +125,11 @@ def place(draw):
 def test_hit_rates_by_policy():
     seen, c = place(place_figures.hit_rates), PLACE.curves
     assert seen.line(c.blocks, c.belady_frac).get_label() == "optimum (knows the future)"
-    assert seen.line(c.blocks, c.lru_frac).get_label() == "LRU"
+    lru = seen.line(c.blocks, c.lru_frac)
+    assert lru.get_label() == "LRU"  # wide, as others lie on it
+    assert all(
+        1.9 * line.get_linewidth() < lru.get_linewidth() for line in seen.axes.lines if line.get_marker() != "None"
+    )
     assert seen.line(c.replayed_blocks, c.kvbm_frac).get_label() == "KVBM (doubling, decay)"
     assert seen.line(c.replayed_blocks, c.lfu_frac).get_label() == "LFU"
     assert seen.line(c.blocks, c.shuffled_frac).get_label() == "Che, trace in random order"
@@ -144,6 +152,7 @@ def test_latency_by_tier():
     low, high = seen.axes.get_xlim()  # less than a decade
     assert sum(low <= tick <= high for tick in seen.axes.get_xticks()) >= 3
     assert seen.label() == ("size of the tier [GiB]", "load and prefill, mean [ms]")
+    assert seen.axes.get_ylim() == (0, pytest.approx(660))  # a tenth over the slowest
 
 
 def test_costs_of_evictions_and_of_a_leader():
@@ -175,8 +184,9 @@ def test_shared_memory_and_its_game():
     assert game.words.count("alone") == game.words.count("pool, run centrally") == 2
     assert game.line([2.5, 2.5], [-0.4, 0.4]) and game.line([1.6, 1.6], [0.6, 1.4])
     assert game.axes.get_ylim()[0] > game.axes.get_ylim()[1]  # the first on top
-    assert len(place_figures.drawings(PLACE)) == 7
-    assert len(place_figures.drawings(ALONE)) == 5
+    drawn = "hit_rates latency recomputed externality promotion shared pooled".split()
+    assert [draw.__name__ for draw in place_figures.drawings(PLACE)] == drawn
+    assert [draw.__name__ for draw in place_figures.drawings(ALONE)] == drawn[:5]
 
 
 def policy(name, ttft, sent, **more):
@@ -203,6 +213,13 @@ def test_transfers():
     at = {name: sorted(w for _, w, y in bars.bars if y == pytest.approx(p)) for name, p in bars.named.items()}
     assert at == {"round robin": [0.9, 2.0], "NetKV: + congestion": [0.5, 1.5]}
     assert bars.named["round robin"] > bars.named["NetKV: + congestion"] and bars.axes.get_xlim() == (0, 2.1 * 1.35)
+    errors = [tuple(x for x, _ in ends) for ends in bars.axes.collections[0].get_segments()]
+    assert errors == [pytest.approx((1.9, 2.1)), pytest.approx((1.4, 1.6))]  # a standard error to both sides
+    looks = {
+        bar.get_width(): bar.get_facecolor() for group in bars.axes.containers for bar in getattr(group, "patches", ())
+    }
+    blue, plain = to_rgba(style.colour(0)), to_rgba(style.FILL)
+    assert looks == {2.0: plain, 1.5: plain, 0.9: blue, 0.5: blue}
     up = [Record(upgrade="as it is", ttft_saved_frac=0.0), Record(upgrade="nics x2 speed", ttft_saved_frac=0.3)]
     up.append(Record(upgrade="NETKV_FULL instead of CACHE_LOAD", ttft_saved_frac=-0.1))
     saved = Drawn(lambda axes: transfer_figures.upgrades(up, axes))
@@ -211,6 +228,7 @@ def test_transfers():
         "nics x2 speed": pytest.approx(30),
         "NetKV: + congestion\ninstead of cache + load (CLA*)": pytest.approx(-10),
     }
+    assert saved.named["nics x2 speed"] == max(saved.named.values()) and saved.upright(0.0)
     assert transfer_figures.TIERS == ("same server", "same rack", "same pod", "across pods")
 
 
@@ -223,6 +241,12 @@ def test_steps_and_windows():
     at = {name: sorted(w for _, w, y in seen.bars if y == pytest.approx(p)) for name, p in seen.named.items()}
     assert at == {"attention": pytest.approx([1.0, 2.0]), "experts": pytest.approx([6.0, 8.0])}
     assert seen.named["experts"] > seen.named["attention"] and seen.axes.get_xlim() == pytest.approx((0, 10.4))
+    keys = [text.get_text() for text in seen.axes.get_legend().get_texts()]
+    assert keys == ["expected", "at the data sheet's rates"]
+    (alone,) = step_figures.figure(Record(operators=parts)).axes
+    assert alone.get_title() == "A mean step"
+    sizes = [step_figures.figure(Record(operators=parts * n)).get_size_inches() for n in (1, 5)]
+    assert [wide for wide, _ in sizes] == [7, 7] and 0.3 < (sizes[1][1] - sizes[0][1]) / 8 < 0.6 < sizes[0][1]
     spots = {text.get_text(): text.xy for text in seen.axes.texts}
     assert spots == {"20%, memory": (2.0, 0), "80%, link": (8.0, 1)}
     when, hat, regime = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 3.0, 9.0, 2.0]), np.array([0, 1, 2, 0])
@@ -264,6 +288,16 @@ def test_splits():
     itl = missed.line([4, 8, 12], [1e-4, 1e-4, 0.2])
     assert all(missed.upright(x) for x in (7.5, 9.25, 8.0)) and missed.axes.get_ylim() == (1e-4, 3.0)
     missed.said("optimum: 7.5", "equilibrium: 9.25", "whole workers: 8")
+    across = {line.get_xdata()[0]: line for line in missed.axes.lines if len(line.get_xdata()) == 2}
+    looks = {x: (line.get_linestyle(), line.get_color()) for x, line in across.items()}
+    assert looks == {7.5: ("-", style.colour(2)), 9.25: ("--", style.INK), 8.0: (":", style.colour(3))}
+    never = Record(**vars(SPLIT) | {"whole": Record(value=Record(prefill_gpus=8.0, cost=np.inf)), "courses": {}})
+    axes = style.panel(7.0, 4.0)
+    split_figures.misses(never, axes)  # no whole split serves it
+    assert not any("whole" in text.get_text() for text in axes.texts)
+    axes = style.panel(7.0, 4.0)
+    split_figures.courses(never, axes)
+    assert axes.get_title() == "Planners were not run" and not axes.texts and not axes.collections
     assert "of 16 in all" in missed.axes.get_xlabel() and missed.axes.yaxis.get_major_formatter()(0.01) == "1 %"
     colours = {t.get_text(): t.get_color() for t in missed.axes.texts}
     known = dict(zip(style.COLOURS, style.WRITING, strict=True))
@@ -273,6 +307,7 @@ def test_splits():
     assert over.line([0, 0.5, 1.0], [2, 2, 2]) and over.line([0, 0.5, 1.0], [2, 3, 4])  # every half minute
     over.said("static:\n25.0% late", "sla:\n50.0% late", "at most 20 req/s")
     assert over.axes.get_xlim() == (0, 1.0)
+    assert [line.get_color() for line in over.axes.lines] == [style.colour(k) for k in (0, 2, 3, 1)]
     wide = [line.get_linewidth() for line in over.axes.lines]  # ever thinner, so that equal courses show both
     assert len(wide) == 4 and all(0.7 < a - b < 1.5 for a, b in itertools.pairwise(wide)) and 0.8 < wide[-1] < 1.5
 
@@ -340,6 +375,19 @@ def test_memory_of_a_gpu():
         assert [left for left, _ in mine] == pytest.approx([sum(widths[:k]) for k in range(6)])
     assert seen.named["short:\nh100\ntp4"] > seen.named["long:\nh200\ntp4"]
     assert sorted(seen.words) == sorted(["35", "14", "20", "8", "35", "30", "8"])  # none where it does not fit
+    middles = [(left + w / 2, y - 0.25) for left, w, y in seen.bars if w > 4]  # each below its part
+    assert sorted(text.xy for text in seen.axes.texts) == [pytest.approx(spot) for spot in sorted(middles)]
+    assert seen.axes.get_xlim() == (0, pytest.approx(1.02 * 80)) and seen.axes.get_ylim() == (-0.6, 1.5)
+    uses[1].gpu_bytes = 160 * 2**30  # on the larger GPU, 8 GiB are no twentieth
+    large = Drawn(lambda axes: plan_figures.memory_per_gpu(uses, axes))
+    assert large.axes.get_xlim()[1] == pytest.approx(1.02 * 160) and "8" not in large.words and "14" in large.words
+    looks = {group.get_label(): group.patches[0] for group in seen.axes.containers[:6]}
+    free, used = looks["KV free"], looks["KV in use"]  # a part of the same, but empty
+    assert free.get_facecolor()[3] == 0 and free.get_edgecolor() == used.get_facecolor() == used.get_edgecolor()
+    assert [name for name, bar in looks.items() if bar.get_hatch()] == ["KV free"]
+    solid = [bar.get_facecolor() for name, bar in looks.items() if name not in ("KV free", "left over")]
+    assert looks["left over"].get_facecolor() == to_rgba(style.FILL) and len({*solid, to_rgba(style.FILL)}) == 5
+    assert solid[0] == to_rgba(style.colour(0)) and to_rgba(style.SOFT) == looks["left over"].get_edgecolor()
     alone = Drawn(lambda axes: plan_figures.memory_per_gpu(uses[:1], axes))
     for legend in (seen.axes.get_legend(), alone.axes.get_legend()):
         assert [t.get_text() for t in legend.get_texts()] == [name.replace("_", " ") for name in parts]
@@ -395,6 +443,8 @@ def test_promises_and_costs_of_the_others():
     assert seen.line([0.76, 1.04], [0, 0]) and seen.line([0.8], [0]) and seen.upright(1.0)
     assert seen.named == {"TTFT\nP99": 1, "TPOT\nP99": 0}
     seen.said("1 s (700 ms to 1.2 s) of 2 s", "40 ms (38 ms to 52 ms) of 50 ms", "SLO")
+    (slo,) = [text for text in seen.axes.texts if text.get_text() == "SLO"]
+    assert slo.xy[0] == 1.0 and 1.4 < slo.xy[1] < 1.8 == seen.axes.get_ylim()[1] and seen.axes.get_ylim()[0] == -0.5
     assert seen.axes.get_xlim()[0] == 0 and seen.axes.get_xlim()[1] > 1.25
     other = Record(usd_per_hour=30.0, gpus=10, gpus_low=9, gpus_high=np.inf)
     cost = Drawn(lambda axes: answer_figures.costs(answer, [("split", best), ("one pool", other)], axes))
@@ -403,6 +453,7 @@ def test_promises_and_costs_of_the_others():
     assert high > low and cost.line([15.0, 30.0], [high] * 2)
     assert cost.line([27.0, cost.axes.get_xlim()[1]], [low] * 2)  # no fleet keeps it at the slow end
     cost.said("split: 8 GPUs, $20.00/h", "one pool: 10 GPUs, $30.00/h")
+    assert cost.axes.get_ylim() == (-0.5, 1.7) and {t.xy for t in cost.axes.texts} == {(0.0, 0.1), (0.0, 1.1)}
     assert [t.get_weight() for t in cost.axes.texts] == ["normal", "bold"]
     assert answer_figures.promised(Record(best=None, question=Record(slo=slo))) == []
     unsure = Record(usd_per_hour=10.0, gpus=4, gpus_low=4, gpus_high=16)  # up to $40, beyond every bar
@@ -460,6 +511,16 @@ def test_dear_fleets_have_no_cents_and_long_names_no_cost():
     assert seen.line([low, high], [0.88, 0.88]) and seen.line([2000.0, 2000.0], [-0.12, -0.12])
 
 
+@pytest.mark.parametrize(("mine", "most"), [(True, 54), (False, 59)])
+def test_a_cost_is_written_where_a_line_of_letters_has_room_for_it(mine, most):
+    """Bold ones are wider."""
+    one = Record(usd_per_hour=9.0, gpus=4, gpus_low=4, gpus_high=4)
+    for letters, there in ((most, True), (most + 1, False)):
+        axes, name = style.panel(7.0, 4.0), "x" * (letters - len(": 4 GPUs, $9.00/h"))
+        answer_figures.costs(Record(best=one if mine else None), [(name, one)], axes)
+        assert [text.get_text() for text in axes.texts] == [f"{name}: 4 GPUs" + ", $9.00/h" * there]
+
+
 def test_stale_telemetry():
     """Tiers 4:1: Proposition 2 allows (4 u - u) / 5 at the congestion 1 - u of both; the drift of a second is 2.576
     standard deviations of it."""
@@ -479,6 +540,12 @@ def test_stale_telemetry():
     assert seen.axes.get_xlim() == (-2, 2) and seen.axes.get_ylim()[0] == 0 and "tiers 4:1" in seen.axes.get_title()
     still = Drawn(lambda axes: transfer_figures.tolerance(4.0, 0.05, 0.0, axes))
     assert still.level(5.0)
+    soon = Drawn(lambda axes: transfer_figures.tolerance(4.0, 0.05, 0.5, axes))
+    assert soon.level(100 * 2.576 * 0.05 * np.sqrt(2 * (1 - np.exp(-2.0))))
+    assert {text.get_text(): text.xy for text in soon.axes.texts}["dotted: Proposition 2 (bandwidth only)"] == (
+        0.02,
+        0.98,
+    )
 
 
 def fleets():
@@ -486,7 +553,7 @@ def fleets():
     gpu = np.array(["a", "a", "a", "b", "b"])
     one = {
         "usd_per_hour": np.array([10.0, 20.0, 12.0, 30.0, 1000.0]),
-        "ttft_s": np.array([1.5, 0.5, 3.0, 1.0, 0.2]),
+        "ttft_s": np.array([1.5, 0.5, 2.2, 1.0, 0.2]),
         "usable": np.array([True, True, True, True, True]),
         "meets": np.array([True, True, False, True, True]),
         "user_tokens_per_s": np.array([20.0, 40.0, 25.0, 50.0, 60.0]),
@@ -511,7 +578,7 @@ def test_fronts():
     answer = fleets()
     seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
     assert seen.line([1.5, 0.5], [10, 20]) and seen.line([1.0], [30])  # the dearest lies beyond the picture
-    assert seen.line([3.0], [12]).get_markerfacecolor() == "none"  # misses its SLO
+    assert seen.line([2.2], [12]).get_markerfacecolor() == "none"  # misses its SLO
     steps = [line for line in seen.axes.lines if line.get_drawstyle() == "steps-post"]
     assert [line.get_xydata().tolist() for line in steps] == [[[1.5, 10], [0.5, 20]]] * 2
     stars = [line for line in seen.axes.lines if line.get_marker() == "*"]
@@ -519,6 +586,11 @@ def test_fronts():
     assert seen.upright(2.0) and seen.label() == ("TTFT, P99 [s]", "cost [USD/h]")
     seen.said("recommended", "SLO", "a", "b", "Pareto front", "two pools")
     assert seen.axes.get_xlim() == (0, 2.3) and seen.axes.get_ylim() == (7.0, 120.0)
+    answer.question.slo.ttft_s = np.inf  # none is promised: all that is there
+    free = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
+    low, high = free.axes.get_xlim()
+    assert "SLO" not in free.words and (low, free.axes.get_ylim()) == (0, (7.0, 120.0)) and 2.2 < high < 3.0
+    answer.question.slo.ttft_s = 2.0
     answer.by_gpu = [answer.best, Record(ttft_s=1.0, usd_per_hour=30.0, name="one pool", kind="one pool")]
     seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
     assert seen.line([1.2, 1.0], [15.0, 30.0]).get_marker() == "*"  # the best of another GPU type, too
@@ -526,6 +598,23 @@ def test_fronts():
     assert rate.line([20, 40, 25], [500, 300, 450]) and rate.line([50, 60], [200, 100])
     assert rate.line([20, 40, 50, 60], [500, 300, 200, 100]) and rate.upright(25.0)  # 1 / 40 ms
     rate.said("TPOT SLO", "Pareto front", "a", "b")
+
+
+@pytest.mark.parametrize(("ttft", "side"), [(0.6, "right"), (1.2, "left")])
+def test_the_recommended_fleet_is_named_beside_its_star_towards_the_wider_side(ttft, side):
+    """Of 2.3 s that are shown; a cheaper fleet of another kind is in the picture, too; the SLO is named before it."""
+    answer = fleets()
+    answer.best.ttft_s = ttft
+    answer.kinds = [answer.best, Record(ttft_s=1.0, usd_per_hour=2.0, name="two pools", kind="two pools")]
+    seen = Drawn(lambda axes: plan_figures.cost_front(answer, axes))
+    assert seen.axes.get_ylim() == pytest.approx((1.4, 24.0)) and seen.axes.get_xlim() == (0, 2.3)
+    boxes = {text.get_text(): text.get_window_extent() for text in seen.axes.texts}
+    star, _ = seen.axes.transData.transform((ttft, 10.0))
+    bound, _ = seen.axes.transData.transform((2.0, 10.0))
+    name, radius = boxes["recommended"], style.BEST / 2 * seen.axes.figure.dpi / 72
+    assert radius < (name.x0 - star if side == "right" else star - name.x1) < 2 * radius
+    assert bound - 4 * radius < boxes["SLO"].x1 < bound
+    assert 0 < boxes["SLO"].y0 - seen.axes.bbox.y0 < 0.1 * seen.axes.bbox.height  # at the foot of its line
 
 
 def test_a_quicker_fleet_for_the_same_money_is_named():
@@ -563,6 +652,7 @@ def test_sweeps():
     assert lines.line([1, 2, 4], [4, 8, np.nan]) and lines.line([1, 2, 4], cost[1])
     assert lines.line([4], [16]).get_markerfacecolor() == "none"
     assert lines.axes.get_title(loc="right") == "hollow: flagged"
+    assert lines.words == ["tp 2", "tp 4"]
     fastest = Drawn(lambda axes: sweep_figures.curves(ds.max("tp"), "tokens_per_s", ax=axes))
     assert fastest.line([1, 2, 4], [500, 800, np.nan])
     shown = sweep_figures.heatmap(ds, "cost")
@@ -627,6 +717,64 @@ def test_over_axes_that_are_not_drawn_the_best_feasible_is():
     faster = Drawn(lambda axes: sweep_figures.curves(ds, "tokens_per_s", ax=axes))
     for k in range(3):
         assert faster.line(ds.rate.values, np.where(np.isfinite(most[k]), most[k], np.nan))
+
+
+@pytest.mark.parametrize(
+    ("memory", "engine", "most", "shown"),
+    [
+        (120.0, 256.0, 138.0, [120]),  # the lesser limit, and room over it
+        (256.0, 120.0, 138.0, [120]),
+        (60.0, 100.0, 128.9, [60, 100]),  # all of the band, up to 90 + 2.33 times its root
+        (20.0, 46.0, 46.0, [20, 46]),  # but no more than twice the limit; a limit at the very top is there, too
+        (20.0, 46.1, 46.0, [20]),
+    ],
+)
+def test_requests_in_flight_are_shown_as_far_as_the_slots_that_bound_them(memory, engine, most, shown):
+    use = Record(slots_by_memory_count=memory, slots_by_engine_count=engine)
+    axes = style.panel(7.0, 4.0)
+    plan_figures.occupancy(load_of(), use, axes)
+    assert axes.get_ylim() == pytest.approx((0.0, most), rel=1e-3)
+    levels = {line.get_ydata()[0]: line.get_color() for line in axes.lines if len(line.get_xdata()) == 2}
+    assert sorted(levels) == shown
+    colours = {memory: style.colour(1), engine: style.colour(2)}
+    assert levels == {count: colours[count] for count in shown}
+    named = {text.get_text(): text.get_color() for text in axes.texts if "slots" in text.get_text()}
+    names = {f"memory:\n{memory:.0f} slots": (memory, 1), f"max_num_seqs:\n{engine:.0f} slots": (engine, 2)}
+    assert named == {name: style.writing(i) for name, (count, i) in names.items() if count in shown}
+
+
+def test_a_sweep_is_shown_by_its_cost_unless_told_otherwise():
+    xr = pytest.importorskip("xarray")
+    cost = np.array([[4.0, 8.0, 44.0], [5.0, 6.0, 7.0]])
+    columns = {"cost_usd_per_hour": (("tp", "rate"), cost, {"units": "USD/h", "long_name": "cost"})}
+    columns |= {
+        "ttft_s": (("tp", "rate"), cost**-0.5, {"units": "s"}),
+        "flags": (("tp", "rate"), np.zeros((2, 3), int)),
+    }
+    ds = xr.Dataset(columns, {"tp": [2.0, 4.0], "rate": [1.0, 2.0, 4.0]})
+    plane, lines, shown = sweep_figures.pareto(ds), sweep_figures.curves(ds), sweep_figures.heatmap(ds)
+    assert (plane.get_xlabel(), plane.get_ylabel()) == ("ttft_s [s]", "cost [USD/h]")
+    assert (plane.get_xscale(), plane.get_yscale()) == ("linear", "log")  # a factor of 3.3, and one of 11
+    assert (lines.get_xlabel(), lines.get_ylabel()) == ("rate", "cost [USD/h]")
+    _, bar = shown.figure.axes
+    assert bar.get_ylabel() == "cost [USD/h]" and bar.yaxis.get_major_formatter()(20.0) == "20"
+    for axes in (shown, bar):  # lines over colours would be read as values
+        assert not any(line.get_visible() for line in (*axes.get_xgridlines(), *axes.get_ygridlines()))
+    (mesh,) = [c for c in shown.collections if c.get_array() is not None]
+    (behind,) = [patch for patch in shown.patches if patch.get_hatch()]
+    order = sorted(shown.get_children(), key=lambda one: one.get_zorder())  # as they are drawn
+    assert order.index(behind) < order.index(mesh) and behind.get_facecolor() == to_rgba(style.FILL)
+    assert behind.get_linewidth() == 0
+    nothing = sweep_figures.heatmap(ds.assign(flags=ds.flags + 1))
+    assert nothing.get_title(loc="right") == "hatched: nothing is feasible"
+    for draw, told, why in (
+        (sweep_figures.heatmap, ds.isel(tp=0), "heatmap: accepted are sweeps over two axes or more, of two values"),
+        (sweep_figures.heatmap, ds.isel(tp=[0]), "heatmap: accepted are sweeps over two axes or more, of two values"),
+        (sweep_figures.curves, ds.drop_vars(["tp", "rate"]), "curves: accepted are sweeps with an axis of numbers"),
+        (partial(sweep_figures.pareto, against="cost_usd_per_hour"), ds, "cost_usd_per_hour against itself"),
+    ):
+        with pytest.raises(InputError, match=why):
+            draw(told)
 
 
 #: Picture -> (its x, its y: label, scale, and where it begins; None: near the data), by hand.
@@ -763,6 +911,8 @@ def test_marks_on_a_load_are_named_inside_the_picture_and_not_one_over_the_other
     held = Drawn(lambda axes: plan_figures.occupancy(load_of(operating_frac=runs, knee_frac=knee), use, axes))
     word = next(text for text in held.axes.texts if text.get_text().startswith("runs with ")).get_window_extent()
     assert held.axes.bbox.x0 <= word.x0 and word.x1 <= held.axes.bbox.x1
+    point = held.axes.transData.transform((runs, 100 * np.clip(runs, 0.1, 0.9)))  # where the load begins and ends
+    assert word.y0 > point[1] + style.MARK / 2 * held.axes.figure.dpi / 72  # over the mark, not on it
     second = max(zip(places, boxes, strict=True), key=lambda pair: pair[0])
     if 0.32 < second[0] < 0.66:
         assert second[1].x0 > seen.axes.transData.transform((second[0], 0.0))[0]
@@ -882,6 +1032,8 @@ def test_pictures_say_what_they_measure_in_which_unit(name):
     assert axes.get_yscale() == ("log" if name == "windows" else "linear")
     ends = [bar.get_x() + bar.get_width() for group in axes.containers for bar in getattr(group, "patches", ())]
     assert not ends or max(ends) <= high < 2.0 * max(ends)
+    if name in ("memory", "tornado", "promises", "costs", "step"):  # rows need no lines of their own
+        assert not any(line.get_visible() for line in axes.get_ygridlines())
     if name in ("latency", "occupancy"):
         assert axes.xaxis.get_major_formatter()(0.25, 0) == "25%" and (low, high) == (0, 1)
     if name == "tornado":  # the cost as it is stands in the picture, and words beside the bars have room
@@ -939,6 +1091,21 @@ def test_pictures_of_a_page_have_the_height_that_they_need():
         made.savefig(io.BytesIO())
         audit_figure(made)
     assert all(0.4 < b[1] - a[1] < 1.5 for a, b in ((drawings[0], drawings[1]), (drawings[1], drawings[2])))
+
+
+def test_pictures_over_a_plan_have_room_for_each_row(monkeypatch):
+    """A third of an inch to half of one for each promise and each fleet, and an inch for the axis below."""
+    monkeypatch.setattr(plan_page.plan_tables, "alternatives", lambda answer: [("the one", answer.best)] * answer.rows)
+    bounds = {"ttft_s": 2.0, "tpot_s": np.inf, "e2e_s": np.inf, "percentile": 0.99}
+    high = []
+    for rows, more in ((1, {}), (3, {"tpot_s": 0.05, "e2e_s": 9.0})):
+        answer = Record(best=PROMISED.best, rows=rows, question=Record(slo=Record(**bounds | more)))
+        high.append([height for _, height, *_ in plan_page.answer_drawings(answer)])
+    for one, three in zip(*high, strict=True):
+        each = (three - one) / 2
+        assert 0.3 < each < 0.55 and 0.8 < one - each < 1.2
+    changed = plan_page.tornado_drawing(Record(formula_usd_per_hour=100.0), CHANGES)
+    assert changed[1] < style.COLUMN  # no higher than wide
 
 
 def test_the_two_pictures_over_a_plan_say_in_words_what_they_draw(monkeypatch):
@@ -1002,6 +1169,8 @@ def test_whole_sheets_have_sound_pictures_side_by_side(name):
     made.savefig(io.BytesIO())
     audit_figure(made)
     wide, high = made.get_size_inches()
+    titles = [axes.get_title() for axes in made.axes]
+    assert name != "transfer" or [title.split()[0] for title in titles] == ["KV", "who", "which", "stale"]
     assert (
         6 < wide < 13
         and 2 < high

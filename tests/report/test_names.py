@@ -188,10 +188,12 @@ def test_a_name_takes_the_side_that_is_free(free, kind):
         assert not any(box.overlaps(one.get_window_extent()) for one in axes.texts if one is not text)
 
 
+@pytest.mark.parametrize("dpi", [72, 400])
 @pytest.mark.parametrize("free", BESIDE)
-def test_a_name_keeps_away_from_what_it_would_not_hide(free):
-    """All sides have room for it; the one is taken on which the points around are farther off."""
+def test_a_name_keeps_away_from_what_it_would_not_hide(free, dpi):
+    """All sides have room for it; the one is taken on which the points around are farther off; dots are no measure."""
     (axes,) = style.figure(lambda axes: axes.set(xlim=(0, 10), ylim=(0, 10)), 6, 4, quick=True).axes
+    axes.figure.set_dpi(dpi)
     point, scale, beside = axes.transData.transform((5.0, 5.0)), axes.figure.dpi / 72, np.array(BESIDE[free])
     around = np.array([(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j])
     far = np.where((around @ beside)[:, None] > 0, np.array([52.0, 34.0]), np.array([36.0, 22.0]))
@@ -202,3 +204,14 @@ def test_a_name_keeps_away_from_what_it_would_not_hide(free):
     box = text.get_window_extent()
     way = np.array([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]) - point
     assert way @ beside > 2 * scale and abs(way @ beside[::-1]) < 2 * scale
+
+
+@pytest.mark.parametrize(
+    ("point", "way"), [((5.0, 5.0), (-1, -1)), ((5.0, 0.4), (-1, 0)), ((0.4, 0.4), (0, 1)), ((0.4, 9.6), (0, -1))]
+)
+def test_of_places_that_are_as_good_a_name_takes_the_leftmost_and_then_the_lowest(point, way):
+    axes = style.figure(lambda axes: axes.set(xlim=(0, 10), ylim=(0, 10)), 6, 4, quick=True).axes[0]
+    naming.name_groups(axes, [naming.Group([point[0]], [point[1]], "name", 0)])
+    (text,) = axes.texts
+    away = axes.transAxes.transform(text.xy) - axes.transData.transform(point)
+    assert np.sign(np.round(away, 6)).tolist() == list(way)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgba
 
 from dmodels.report import html, naming, style
 
@@ -83,7 +85,8 @@ def test_every_colour_of_a_picture_follows_the_page():
     body = svg[svg.index("<g id") :]
     for colour in (*style.COLOURS, *style.WRITING, style.INK):
         assert body.count(colour.lower()) == body.count(f", {colour.lower()})")  # only as a variable's fallback
-    assert 'aria-label="what it shows"' in svg and "time [s]</text>" in svg
+    assert 'aria-label="what it shows"' in svg and "time [s]</text>" in svg and "caption</figcaption>" in svg
+    assert 'aria-label="of &quot;x&quot;"' in html.picture(style.figure(lambda axes: None), 'of "x"', 1)
     assert "width=" not in svg[: svg.index(">")]
 
 
@@ -184,6 +187,62 @@ def test_words_stand_beside_what_they_tell_of(side):
     away = {"right": box.x0 - x, "left": x - box.x1, "above": box.y0 - y, "below": y - box.y1}
     beside = (box.y0 + box.y1) / 2 - y if side in ("left", "right") else (box.x0 + box.x1) / 2 - x
     assert away[side] == pytest.approx(10 * point, abs=2 * point) and abs(beside) < 2 * point
+
+
+def test_words_without_a_side_stand_at_their_place_and_others_a_gap_away():
+    axes = style.panel()
+    for side in ("", "right", "left", "above", "below"):
+        style.words(axes, side, (0.5, 0.25), side)
+    gap, at = style.GAP, {text.get_text(): text.get_position() for text in axes.texts}
+    assert at == {"": (0, 0), "right": (gap, 0), "left": (-gap, 0), "above": (0, gap), "below": (0, -gap)}
+    looks = {(text.xy, text.get_fontsize(), text.get_color()) for text in axes.texts}
+    assert looks == {((0.5, 0.25), style.SMALL, style.INK)}
+
+
+def test_axes_have_two_spines_a_grid_behind_and_words_in_ink():
+    made = style.figure(lambda axes: axes.set(xlabel="x", ylabel="y", title="t"))
+    assert made.get_size_inches() == pytest.approx((style.COLUMN, style.HEIGHT))
+    (axes,) = made.axes
+    spines = {name: spine.get_edgecolor() for name, spine in axes.spines.items() if spine.get_visible()}
+    assert spines == dict.fromkeys(("left", "bottom"), to_rgba(style.SOFT))
+    assert axes.get_axisbelow() is True and axes.get_facecolor()[3] == 0
+    (grid, *_) = axes.get_xgridlines()
+    assert (grid.get_visible(), grid.get_color(), grid.get_linewidth()) == (True, style.GRID, style.EDGE)
+    words = [axes.xaxis.label, axes.yaxis.label, axes.xaxis.offsetText, axes.yaxis.offsetText]
+    words += [axes.get_xticklabels()[0], axes.get_yticklabels()[0]]
+    assert {text.get_color() for text in (*words, axes.title)} == {style.INK}
+    text, small = style.TEXT, style.SMALL
+    assert [one.get_fontsize() for one in words] == [text, text, small, small, small, small]
+    assert axes.xaxis.get_major_ticks()[0].tick1line.get_color() == style.SOFT
+    naming.note(axes, "hollow: flagged")
+    (told,) = [one for one in axes.get_children() if getattr(one, "get_text", str)() == "hollow: flagged"]
+    assert (told.get_color(), told.get_fontsize(), told.get_weight()) == (style.SOFT, small, "normal")
+
+
+def test_words_on_lines_have_paper_behind_them():
+    axes = style.panel()
+    style.words(axes, "said", (0.5, 0.5), bbox=style.HALO)
+    axes.plot([0, 1], label="line")
+    for behind in (axes.texts[0].get_bbox_patch(), axes.legend(**style.LEGEND).get_frame()):
+        assert behind.get_facecolor() == to_rgba(style.PAPER, 0.85) and behind.get_edgecolor()[:3] == (0, 0, 0)
+        assert 0.5 < behind.get_alpha() < 1.0
+
+
+def test_a_saved_picture_has_150_dots_an_inch(tmp_path):
+    where = style.save(style.figure(lambda axes: axes.plot([1, 2]), 2.0, 1.5, quick=True), tmp_path / "x.png")
+    assert where == tmp_path / "x.png" and where.read_bytes()[16:24] == bytes([0, 0, 1, 44, 0, 0, 0, 225])  # 300 x 225
+
+
+def test_a_page_has_a_colour_for_each_of_a_picture_on_light_and_on_dark_paper():
+    light, dark = (dict(re.findall(r"(--[\w-]+): (#\w+)", block)) for block in style.css().split("@media screen"))
+    assert light.keys() == dark.keys() and len(light) == 21
+    for k in range(8):
+        assert (light[f"--series-{k}"], light[f"--writing-{k}"]) == (style.COLOURS[k], style.WRITING[k])
+        assert dark[f"--series-{k}"] == dark[f"--writing-{k}"] == style.ON_DARK[k]
+    ink = [light[f"--fig-{name}"] for name in ("ink", "soft", "grid", "fill", "paper")]
+    assert ink == [style.INK, style.SOFT, style.GRID, style.FILL, style.PAPER]
+    bright = [linear(dark[f"--fig-{name}"]).sum() for name in ("ink", "soft", "grid", "fill", "paper")]
+    assert bright == sorted(bright, reverse=True)  # on dark paper the other way round
 
 
 def test_lines_to_read_off_lie_behind_marks_and_cross_the_picture():

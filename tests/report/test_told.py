@@ -37,6 +37,7 @@ from dmodels.report import (
 )
 from dmodels.studies.explore import at_rest
 from dmodels.studies.plan import GROWTH, Margins, Stretch, Tail, question
+from dmodels.studies.plan.margins import MOST_SURE
 
 SLO = Record(percentile=0.99, ttft_s=2.0, tpot_s=0.05, e2e_s=math.inf)
 
@@ -169,6 +170,7 @@ def test_risks_of_one_pool():
     said = risk_tables.sentences(answer, risks(only, [only], [], both))[2]
     assert "(100% of requests) and the long pool (25% of requests) are one instance each" in said
     assert "one more of each costs $5.00/h" in said
+    assert "before its knee at 50%" in risk_tables.sentences(answer, risks(load("all", 0.5, 0.5, 2.0), [], [], both))[0]
     held = Record(pool=only.pool, after=grown(1.5, True), spare_usd_per_hour=4.0)
     said = risk_tables.sentences(answer, risks(only, [only], [], [held]))[2]
     assert said == "Failure: each pool may lose one instance and still meet the SLOs."
@@ -176,7 +178,9 @@ def test_risks_of_one_pool():
 
 def test_classes_on_one_fleet_and_regions_together():
     kept = Record(name="chat", priority=2, metric="TTFT", bound_s=2.0, by_priority_s=1.5, in_order_s=3.0)
-    assert row(plan_tables.together_table(Record(kept=[kept], instances=3, layout="h100_sxm tp1"))) == [
+    together = plan_tables.together_table(Record(kept=[kept], instances=3, layout="h100_sxm tp1"))
+    assert together[0] == "All classes on 3 x h100_sxm tp1, replayed under vLLM's scheduler"
+    assert row(together) == [
         {
             "class": "chat",
             "priority": 2,
@@ -361,7 +365,7 @@ def test_classes_and_regions():
         plan=Record(sure_frac=0.8),
         usd_per_hour=best.usd_per_hour,
     )
-    chat, jobs = kind("chat", 2.0, 0.98, fleet(4, 10.0)), kind("jobs", 60.0, 0.02, fleet(12, 30.0))
+    chat, jobs = kind("chat", 2.0, 0.98, fleet(4, 10.0)), kind("jobs", 60.0, 0.02, fleet(12, 30.004))
     apart = Record(shares=[chat, jobs], fits=True, gpus=16, usd_per_hour=40.0)
     one = lambda usd: Record(best=fleet(20, usd))
     assert "they take $40.00/h (16 GPUs), 20% less than the one fleet" in plan_notes.classes_told(one(50.0), apart)[0]
@@ -391,7 +395,7 @@ def test_classes_and_regions():
     assert plan_notes.classes_told(one(1.0), apart)[0].endswith("they take more than there is.")
     east, west = (
         Record(region=name, share_frac=share, best=fleet(gpus, usd), usd_per_hour=usd)
-        for name, share, gpus, usd in (("east", 0.75, 8, 20.0), ("west", 0.25, 4, 12.0))
+        for name, share, gpus, usd in (("east", 0.75, 8, 20.004), ("west", 0.25, 4, 12.0))
     )
     found = Record(alone=[east, west], together=(), fits=True, usd_per_hour=20.0, served_frac=1.0)
     assert plan_notes.regions_told(found) == ["Regions: the fleet lies in east; west takes $12.00/h."]
@@ -458,8 +462,18 @@ def test_a_dashboard_asks_for_what_the_model_expects():
     assert [t["refId"] for t in made["panels"][1]["targets"]] == ["A", "B", "C", "D"]
     assert all(p["fieldConfig"]["defaults"]["min"] == 0 for p in made["panels"])  # a small change looks like one
     assert (made["time"], made["refresh"]) == ({"from": "now-6h", "to": "now"}, "1m")
+    plain = {key: made[key] for key in ("title", "editable", "templating")}
+    assert plain == {
+        "title": "dmodels: mine, plan against reality",
+        "editable": True,
+        "templating": {"list": [{"name": "datasource", "type": "datasource", "query": "prometheus"}]},
+    }
+    sources = [one["datasource"] for panel in made["panels"] for one in (panel, *panel["targets"])]
+    assert len(sources) > 12 and all(one == {"type": "prometheus", "uid": "${datasource}"} for one in sources)
+    assert grafana.dashboard(found).endswith("}\n")
     seen.reporter = "sglang"
     other = json.loads(grafana.dashboard(Record(fleet=None, telemetry=seen, compared=[])))
+    assert other["title"] == "dmodels: telemetry, plan against reality"
     assert "sglang:" in other["panels"][0]["targets"][0]["expr"] and len(other["panels"][0]["targets"]) == 2
     found.telemetry.reporter, found.fleet.engine = "dynamo_frontend", "sglang"  # the cache is the engine's to report
     asked = [panel["targets"][0]["expr"] for panel in json.loads(grafana.dashboard(found))["panels"]]
@@ -494,6 +508,7 @@ def test_a_difference_is_read_back_as_it_is(gpus, usd, slower_s):
     words = told.split()
     number = lambda word: float(word.rstrip("/hms"))
     assert int(words[words.index("GPUs") - 1]) == gpus and number(words[words.index("GPUs") + 1]) == usd
+    assert words[words.index("GPUs") + 1].startswith("-") == (usd < 0)
     for name in ("TTFT", "TPOT"):
         assert (number(words[words.index(name) + 1]) if name in words else 0.0) == pytest.approx(1e3 * slower_s)
 
@@ -509,6 +524,9 @@ def test_cells_and_tables_of_a_page():
         '<td role="cell" data-name="words">x</td>' in page and '<th scope="row" role="rowheader" class="short">' in page
     )
     assert 'class="short"' not in html.table("t", ["name"], [["a name of many letters"], ["b"]])
+    some = html.table("t", ["name", 'of "x"'], [["a", 2.5], ["b", "infeasible"]])  # not all of them numbers
+    assert 'class="number"' not in some and some.count('data-name="of &quot;x&quot;"') == 2
+    assert 'class="number"' not in html.table("t", ["name", "count"], [])
     assert html.card(["GPUs", "USD"], [[8, 2.5]]) == (
         '<dl class="card"><div><dd>8</dd><dt>GPUs</dt></div><div><dd>2.5</dd><dt>USD</dt></div></dl>'
     )
@@ -581,6 +599,8 @@ def test_sliders_stand_where_their_numbers_are():
         assert {name for name, *_ in found} == still.keys() | ends.keys()
         steps = dict(re.findall(r'<input type="number" id="(\w+)"[^>]* step="(\w+)"', page))
         assert {name for name, step in steps.items() if step == "1"} == {"spare"}
+        empty = dict(re.findall(r'<input type="number" id="(\w+)"[^>]* (placeholder=any|required)>', page))
+        assert empty.keys() == steps.keys() and [n for n, told in empty.items() if told != "required"] == ["gpus"]
         whole = set(re.findall(r'data-for="(\w+)"[^>]*data-whole', page))
         assert whole == {"spare", "gpus"} and re.findall(r'data-for="(\w+)"[^>]*data-open', page) == ["gpus"]
         for name, typed, low, high, place in found:
@@ -595,6 +615,15 @@ def test_sliders_stand_where_their_numbers_are():
             assert float(typed) == pytest.approx(now.get(name, still.get(name, 0.0)))
             if name in reach:
                 assert low * (high / low) ** place == pytest.approx(float(typed), rel=4e-3)
+
+
+def test_names_of_a_file_of_ones_own_do_not_end_an_attribute():
+    made, seen = explore_page._slider(explore_page.Turned('x"y', 'of "x"', "USD/h", reach=4.0), 2.0, 2.0), []
+    reader = HTMLParser()
+    reader.handle_starttag = lambda tag, attrs: seen.append(dict(attrs))
+    reader.feed(made)
+    assert [one.get("name") or one.get("for") or one.get("data-for") for one in seen[1:]] == ['x"y'] * 3
+    assert seen[-1]["aria-label"] == 'of "x" [USD/h], slider'
 
 
 def test_of_more_gpus_than_may_be_bought_the_slider_stands_at_those_that_may():
@@ -613,6 +642,10 @@ def test_what_is_chosen_from_a_list():
     page = explore_page._controls(asked, turned, Record(best=None))
     listed = dict(re.findall(r'<select id="(\w+)" name="\1">(.*?)</select>', page))
     found = {name: re.findall(r'<option value="([^"]*)"( selected)?>([^<]*)', text) for name, text in listed.items()}
+    labels = re.findall(r'<label for="(\w+)">([^<]*)</label><select', page)
+    assert labels == [("gpu", "GPU type"), ("weights", "weights"), ("kv", "KV cache")]
+    sliders = dict(re.findall(r'<label for="(\w+)">([^<]*)</label><input type="number"', page))
+    assert sliders["rate"] == "load [req/s]" and sliders["price_h200_sxm"] == "price of h200_sxm [USD/h]"
     assert [(value, words) for value, _, words in found["gpu"]] == [
         ("", "any of them"),
         ("h100_sxm", "only h100_sxm"),
@@ -638,7 +671,7 @@ def test_one_fleet_by_priority_in_words():
     layout = Record(gpus=2, gpu="h100", parallel="tp2pp1dp1ep1")
     late = [
         Record(name="chat", metric="TTFT", by_priority_s=2.5, bound_s=2.0),
-        Record(name="jobs", metric="TTFT", by_priority_s=9.0, bound_s=60.0),
+        Record(name="jobs", metric="TTFT", by_priority_s=60.0, bound_s=60.0),  # just kept
     ]
     found = Record(instances=3, layout=layout, gpus=6, usd_per_hour=18.5, kept=late, holds=True)
     for plain, words in ((3, "takes as many of"), (5, "takes 5 of"), (None, "takes more than was tried of")):
@@ -667,7 +700,7 @@ def test_where_no_one_fleet_is_the_answer_the_cheapest_of_the_others_is():
     told = lambda **found: parted.parted(answer, **found)
     best = told(apart=apart, together=together, regions=regions)
     assert (best.how, best.gpus, best.usd_per_hour) == ("fleets in several regions", 12, 30.0)
-    assert list(best.fleets) == ["east", "west"]
+    assert list(best.fleets) == ["east", "west"] and best.table == plan_tables.regions_table(regions)
     best = told(apart=apart, together=together)
     assert (best.how, best.gpus, best.usd_per_hour) == ("a fleet for each class of requests", 16, 40.0)
     # 40 dollars an hour, 365 days of 24 hours
@@ -675,12 +708,26 @@ def test_where_no_one_fleet_is_the_answer_the_cheapest_of_the_others_is():
         "Deploy 16 GPUs as a fleet for each class of requests for 20 req/s of chats with m: $40.00/h, $350,400/year."
     )
     assert best.card[2] == [[16, "29,200", "a fleet for each class of requests"]]
+    assert list(best.fleets) == ["chat"] and best.table == plan_tables.classes_table(apart)
     best = told(together=together)
     assert (best.how, best.gpus, best.launches) == ("one fleet by priority", 20, [])
+    assert best.usd_per_hour == 50.0 and best.table == plan_tables.together_table(together)
     together.holds = apart.fits = regions.fits = False
     assert told(apart=apart, together=together, regions=regions) is None is told()
     together.holds, answer.best = True, fleet(1, 1.0)
     assert told(together=together) is None
+
+
+def test_fleets_apart_are_started_one_after_the_other(monkeypatch):
+    monkeypatch.setattr(parted, "command", lambda x, question: f"serve {x.stage.name} of {question}")
+    part = lambda question, *pools: Record(best=Record(pools=pools), plan=Record(question=question))
+    fleets = {"chat": part("this", pool("short", 3), pool("long", 1)), "none": Record(best=None)}
+    made = parted.Parted("apart", 8, 10.0, None, fleets | {"jobs": part("that", pool("all", 2))})
+    assert made.launches == [
+        *("# chat, short: 3 x", "serve short of this", "# chat, long: 1 x", "serve long of this"),
+        *("# jobs, all: 2 x", "serve all of that"),
+    ]
+    assert made.card == ("In short", ["GPUs", "USD a month", "as"], [[8, "7,300", "apart"]])
 
 
 def test_what_another_input_costs_and_why_layouts_fell():
@@ -718,8 +765,8 @@ def test_pools_and_their_sum():
         role,
         layout="h100 tp2",
         gpus=2 * instances,
-        usd_per_hour=5.0 * instances,
-        usd_per_year=43_800.0 * instances,
+        usd_per_hour=5.123 * instances,
+        usd_per_year=43_800.2 * instances,
         confidence=sure,
         tpot_s=0.04,
         decode_count=7.25,
@@ -727,16 +774,16 @@ def test_pools_and_their_sum():
     )
     pools = [one("short", 3, "serve"), one("long", 1, "prefill")]
     seen = lambda x, metric: {"TTFT": x.ttft_s, "TPOT": x.tpot_s}[metric]
-    best = Record(pools=pools, gpus=8, usd_per_hour=20.0, usd_per_year=175_200.0, ttft_s=0.7, tpot_s=0.041)
+    best = Record(pools=pools, gpus=8, usd_per_hour=20.492, usd_per_year=175_200.8, ttft_s=0.7, tpot_s=0.041)
     best.seen, best.replayed, best.in_turn = seen, None, False
     answer = Record(best=best, question=asked(), priced=Record(admitted=Record(refused_frac=0.0)))
     short, long, together = row(plan_tables.pools_table(answer))
-    assert (short["requests"], short["instances"], short["GPUs"], short["USD/h"]) == ("25.0%", 3, 6, 15.0)
-    assert (short["USD/year"], short["in flight"], short["slots"]) == (131_400, 7.2, 63)
+    assert (short["requests"], short["instances"], short["GPUs"], short["USD/h"]) == ("25.0%", 3, 6, 15.37)
+    assert (short["USD/year"], short["in flight"], short["slots"]) == (131_401, 7.2, 63)
     assert "400" in short["TTFT P99 [ms]"] and "320" in short["TTFT P99 [ms]"] and "600" in short["TTFT P99 [ms]"]
     assert "40" in short["TPOT P99 [ms]"] and "36" in short["TPOT P99 [ms]"] and "48" in short["TPOT P99 [ms]"]
     assert (long["TPOT P99 [ms]"], long["in flight"], long["slots"]) == ("-", "-", 63)
-    assert list(together.values())[:9] == ["together", "100.0%", 4, "", 8, 20.0, 175_200, "700", "41"]
+    assert list(together.values())[:9] == ["together", "100.0%", 4, "", 8, 20.49, 175_201, "700", "41"]
     for replayed, in_turn, refused, words in (
         (None, False, 0.0, "latencies with their"),
         (Record(), False, 0.0, "latencies as replayed, with their"),
@@ -779,16 +826,25 @@ def test_the_answer_in_sentences():
     assert plan_words.sentences(answer)[1].endswith(
         "10.0% less, but nothing stands in for its only decode instance; a second costs $8.00/h."
     )
+    lone.pools[1].instances = 2
+    assert plan_words.sentences(answer)[1].endswith(
+        "less, which the model's error does not tell from this, for more pools to run."
+    )
+    lone.pools = lone.pools[:1]
+    assert plan_words.sentences(answer)[1].endswith("less, which the model's error does not tell from this.")
     answer.cheapest, best.gpus_low = best, 7.0
     answer.baseline, answer.sure_frac, best.gpus_high, best.bought_gpus = best, 0.0, math.inf, 16
-    best.node_gpus, answer.indistinguishable = 8, lambda: []
+    best.node_gpus, answer.indistinguishable = 4, lambda: []
     first, second = plan_words.sentences(answer)
-    assert "for 16 GPUs in whole nodes of 8, 8 of them idle." in first
+    assert "for 16 GPUs in whole nodes of 4, 8 of them idle." in first
     assert "misses an SLO more likely than not" in second and "the fleet is 7 GPUs or more, and at the slow" in second
     best.gpus_low = best.gpus_high = 1.0
     assert "the fleet stays at 1 GPU (" in plan_words.sentences(answer)[1]
     answer.best, answer.priced.layouts = None, [1, 2, 3]
     answer.rejections = [Record(layout="h100 tp1", binding="memory", have="80 GB", need="140 GB", fix="tp2")]
+    answer.rejections.append(Record(layout="l4 tp1", binding="TPOT", have="90 ms", need="50 ms", fix="h100"))
+    there = ("No fleet serves this", ["binds", "there", "needed"], [["memory", "80 GB", "140 GB"]])  # by the nearest
+    assert plan_words.card(answer) == there
     assert plan_words.sentences(answer) == [
         "Nothing among 3 layouts serves 20 req/s of chats with m (25% of them refused: longer than the model's "
         "context) within the SLOs.",
@@ -831,7 +887,7 @@ def test_three_sentences_say_what_four_do():
 
 def test_alternatives_stand_once_each_under_the_first_name_they_have():
     """Best of each kind, the cheapest estimate, the best of each type; dollars of a million tokens by the hour."""
-    best, split, cheap = fleet(8, 36.0), fleet(4, 50.0, "split"), fleet(6, 30.0)
+    best, split, cheap = fleet(8, 36.0), fleet(4, 50.004, "split"), fleet(6, 30.0)
     other = fleet(16, 60.0)
     for d, high in ((best, 12.0), (split, math.inf), (cheap, 6.0), (other, 16.0)):
         d.gpus_low, d.gpus_high, d.usd_per_year = d.gpus, high, 8760 * d.usd_per_hour
@@ -849,6 +905,8 @@ def test_alternatives_stand_once_each_under_the_first_name_they_have():
     assert (found[1]["pools"], found[1]["USD/h"]) == ("4 x 1 h100", 50.0)
     assert [d for _, d in plan_tables.alternatives(answer)] == [best, split, cheap, other]
     assert found[2]["TTFT P99 [ms]"] == 500 and found[2]["TPOT P99 [ms]"] == 40
+    for answer.cheapest in (None, best):
+        assert [d for _, d in plan_tables.alternatives(answer)] == [best, split, other]
 
 
 def test_a_page_is_a_whole_document():
@@ -883,7 +941,18 @@ def test_what_the_numbers_of_a_plan_rest_on():
         ),
         question=asked(workload_name="ISL 100", gpus={"no such gpu": from_file, "h100_sxm": from_file}),
     )
-    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
+    title, head, cells = provenance.rests_on(answer)
+    assert (title, head) == ("What the numbers rest on", ["number", "standing", "from", "error"])
+    assert [first for first, *_ in cells] == [
+        *("weights, KV per token, blocks", "activations, runtime", "sequences in memory", "step times"),
+        *("waits and percentiles", "lengths and their joint distribution", "price of no such gpu", "price of h100_sxm"),
+    ]
+    rows = {first: rest for first, *rest in cells}
+    assert rows["weights, KV per token, blocks"] == ["exact", "the model's config.json", "none"]
+    standing, by, error = rows["activations, runtime"]
+    assert standing == "assumed" and "driver" in by and error.startswith("factor 2")
+    standing, by, error = rows["sequences in memory"]
+    assert standing == "approximate" and "occupancy" in by and "Bernstein" in error
     standings = {"exact", "measured", "calibrated", "approximate", "assumed", "list price"}
     assert {standing for standing, *_ in rows.values()} <= standings
     assert rows["step times"] == [
@@ -915,6 +984,16 @@ def test_what_the_numbers_of_a_plan_rest_on():
     assert rows["waits and percentiles"][2].startswith("each P99 within 10 %")
 
 
+def test_of_a_probability_no_more_is_told_than_was_looked_for():
+    """Rounded down; a share of all requests that is refused is told only where some are served."""
+    told = [plan_words.chance(Record(sure_frac=p)) for p in (0.0, 0.5, 0.619, MOST_SURE - 1e-3, MOST_SURE, 1.0)]
+    assert told == ["below 0.5", "0.5", "0.61", "0.97", "at least 0.97", "at least 1"]
+    answer = Record(question=asked(workload_name="chats"), priced=Record(admitted=Record(refused_frac=0.0)))
+    for refused, words in ((0.0, ""), (0.01, " (1% of them refused: longer than the model's context)"), (1.0, "")):
+        answer.priced.admitted.refused_frac = refused
+        assert plan_words.load(answer) == f"20 req/s of chats with m{words}"
+
+
 def test_headroom_is_at_least_what_was_looked_for_only_where_the_last_of_it_held():
     for growth in (*GROWTH, 0.5 * (GROWTH[-2] + GROWTH[-1]), 0.999 * GROWTH[-1]):
         told = plan_words.headroom(Record(headroom_frac=growth - 1.0))
@@ -944,6 +1023,7 @@ def test_what_was_asked_is_told_by_its_own_name():
         elif name not in ("model", "gpus", "workload", "price_usd_per_hour", "slo_percentile"):
             assert value == next(plain(getattr(home, name)) for home in homes if hasattr(home, name)), name
     assert told["price_usd_per_hour"] == {"h100_sxm": 2.25} and told["slo_percentile"] == 0.95
+    assert (told["model"], told["gpus"], told["workload"]) == ("llama-3.1-8b", ["h100_sxm"], asked.workload_name)
 
 
 def test_claims_are_those_of_every_kind_of_fleet_shown():
@@ -958,6 +1038,10 @@ def test_claims_are_those_of_every_kind_of_fleet_shown():
     )
     assert "POA-4.2" in one and "TB-1" not in one and "POA-1c" not in one
     assert {"POA-4.2", "TB-1"} <= both and "POA-1c" not in both and {"TB-1", "POA-1c"} <= all_three
+    every = Record(kinds=[Record(kind=k) for k in ("prefill/decode split", "two pools", "one pool")])
+    # what every plan rests on, then each kind of fleet, and last what could go wrong
+    listed = "NK-E1 TB-5 TB-4 POA-4.2 POA-G TB-1 TB-2 NEW-17 TB-FF TB-E9 POA-1c POA-R1 NK-P1b POA-4.3 NK-P2d NEW-8"
+    assert [claim for claim, *_ in provenance.claims_table(every)[2]] == listed.split()
     for shown in row(provenance.claims_table(Record(kinds=[Record(kind="two pools")]))):
         told = catalog.claim(shown["claim"])
         assert (shown["verdict"], shown["what it says"]) == (told["verdict"].lower(), told["says"])
@@ -967,16 +1051,19 @@ def test_claims_are_those_of_every_kind_of_fleet_shown():
 
 @pytest.mark.parametrize("there", [True, False])
 def test_the_page_of_dials_shows_the_answer_and_its_pictures_or_says_why_not(there, monkeypatch):
-    answer, start = object(), object()
-    told = lambda name: lambda *given: f"<i>{name} {[x is answer for x in given]}</i>"
+    answer, start, dials, asked = object(), object(), object(), Record(model_name="m", workload_name="w")
+    known = {id(answer): "answer", id(start): "start", id(dials): "dials", id(asked): "asked"}
+    told = lambda name: lambda *given: f"<i>{name} {[known[id(x)] for x in given]}</i>"
     for name in ("_controls", "answer_fragment", "pictures_fragment"):
         monkeypatch.setattr(explore_page, name, told(name))
-    asked = Record(model_name="m", workload_name="w")
-    made = explore_page.explore_page(asked, object(), start, answer if there else None, "2 < 3")
+    made = explore_page.explore_page(asked, dials, start, answer if there else None, "2 < 3")
     parts = dict(re.findall(r'<\w+ id="(\w+)"[^>]*>\s*(.*?)\s*</(?:p|div)>', made, flags=re.DOTALL))
-    shown = {"answer": "<i>answer_fragment [True, False]</i>", "pictures": "<i>pictures_fragment [True]</i>"}
+    shown = {
+        "answer": "<i>answer_fragment ['answer', 'start']</i>",
+        "pictures": "<i>pictures_fragment ['answer']</i>",
+    }
     assert parts == {"status": "2 &lt; 3"} | (shown if there else dict.fromkeys(shown, ""))
-    assert ('class="bad"' in made) == (not there) and "_controls [False, False, False]" in made
+    assert ('class="bad"' in made) == (not there) and "_controls ['asked', 'dials', 'start']" in made
     assert "<title>Explore: m, w</title>" in made
 
 
@@ -990,12 +1077,15 @@ def test_the_pictures_of_dials_are_those_of_the_answer_and_a_line_for_each_pool(
     monkeypatch.setattr(explore_page, "loads", lambda answer: ["pool one", "pool two"])
     monkeypatch.setattr(style, "figure", lambda draw, height, quick: (height, quick))
     monkeypatch.setattr(
-        html, "picture", lambda made, caption, i, told: seen.append((caption, i)) or f"<i>{caption}</i>"
+        html, "picture", lambda made, caption, i, told: seen.append((caption, i, made[1])) or f"<i>{caption}</i>"
     )
     made = explore_page.pictures_fragment(Record(best=object()))
     assert re.findall("<i>(.*?)</i>", made) == ["promises", "costs", "cost front", "throughput", "pool one", "pool two"]
-    assert len({i for _, i in seen}) == 6
+    assert len({i for _, i, _ in seen}) == 6
+    quick = {caption: quick for caption, _, quick in seen}  # all but the two whose margins hold long names
+    assert not quick.pop("promises") and not quick.pop("costs") and all(quick.values())
     assert re.findall("<i>(.*?)</i>", explore_page.pictures_fragment(Record(best=None))) == ["cost front", "throughput"]
+    assert seen[-1][2] and seen[-2][2]
 
 
 def test_the_answer_of_dials_is_told_whole_in_turn(monkeypatch):
@@ -1007,14 +1097,14 @@ def test_the_answer_of_dials_is_told_whole_in_turn(monkeypatch):
         (plan_tables, "alternatives_table", ("alternatives", ["a"], [["split"]])),
         (plan_tables, "rejections_table", ("rejections", ["r"], [["memory"]])),
         (explore_page, "notes", ["a note"]),
-        (explore_page, "difference", "+1 GPU"),
     ):
         monkeypatch.setattr(module, name, lambda *given, found=found: found)
+    monkeypatch.setattr(explore_page, "difference", lambda now, then: f"{now.gpus - then.gpus:+d} GPU")
     for best, last in (
         (object(), ["pools", "p", "short", "alternatives", "a", "split"]),
         (None, ["rejections", "r", "memory"]),
     ):
-        made = explore_page.answer_fragment(Record(best=best, rejections=()), object())
+        made = explore_page.answer_fragment(Record(best=best, rejections=(), gpus=3), Record(gpus=2))
         words = [word.strip() for word in re.findall(r">([^<]+)<", made) if word.strip()]
         assert words[:5] == ["of 1", "cards", "+1 GPU", "One. Two.", "a note"] and words[6:] == last
         assert "replays" in words[5]
@@ -1023,7 +1113,7 @@ def test_the_answer_of_dials_is_told_whole_in_turn(monkeypatch):
 
 def marked(names, **more):
     """A record whose every field holds a number of its own, and what is given."""
-    return Record(**{name: 1.0 + k / 7 for k, name in enumerate(names.split())} | more)
+    return Record(**{name: 2.0 + k / 7 for k, name in enumerate(names.split())} | more)
 
 
 def test_a_document_holds_each_field_under_its_own_name(monkeypatch):
@@ -1102,6 +1192,9 @@ def test_the_card_of_a_plan_tells_what_binds_where_it_is_fullest():
         ("growth of the load that it bears", "10%"),
         ("one instance less breaks", "at 0.9"),
     ]
+    for ensured, trace in ((Record(next_gpus=24), None), (None, object())):
+        answer.ensured, answer.question = ensured, asked(trace=trace)
+        assert plan_words.card(answer)[1][4:] == ["one instance less breaks"]
     answer.ensured, answer.question = Record(next_gpus=24), asked(trace=object())
     _, head, (cells,) = plan_words.card(answer)
     assert (head[4:], cells[4:]) == (["GPUs for another stretch", "one instance less breaks"], [24, "at 0.9"])

@@ -140,9 +140,7 @@ def simulate(
     ready = _prefill_end(arrivals, source, len(cluster.prefill), serial_prefill)
     order = np.argsort(ready, kind="stable")
     if readings is None:
-        changes_s = min(
-            (len(level) - 1) * background_step_s, float(ready.max(initial=0.0))
-        )  # the last one that is seen
+        changes_s = min((len(level) - 1) * background_step_s, float(ready.max(initial=0.0)))  # the last that is seen
         at = np.arange(np.ceil(changes_s / refresh_s) + 1.0) * refresh_s
         by_tier = level if level.shape[1] == 4 else _tier_means(level, fabric)
         readings = by_tier[np.minimum(at / background_step_s, len(level) - 1).astype(int)]

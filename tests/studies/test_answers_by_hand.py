@@ -335,6 +335,7 @@ def test_the_largest_factor_that_holds():
         found = reverse._largest(lambda f, limit=limit, asked=asked: asked.append(f) or f <= limit)
         assert found <= limit <= found * 1.0011 and len(asked) < 40
     assert reverse._largest(lambda f: f <= 1e-7) == 0.0 and reverse._largest(lambda f: True) >= 1e6
+    assert reverse._largest(lambda f: f < 9.999995e-7) == 0.0 < reverse._largest(lambda f: f < 1.000001e-6)
 
 
 def test_solving_for_a_bound_or_a_rate(monkeypatch):

@@ -206,6 +206,24 @@ def test_a_scheme_is_tried_with_its_own_numbers(monkeypatch):
     assert solve._trial(many, found).most == (2**22, 2**22)
 
 
+@pytest.mark.parametrize("fast, low", [(0.8, 24.0), (0.01, 4.0)])
+def test_at_either_end_of_its_interval_a_fleet_has_as_many_as_keep_up_there(fast, low, monkeypatch):
+    """Ten keep up, eight with steps 0.8 times as long; no fewer are tried, though four would hold. There are half
+    as many again as the fewest."""
+    tried = lambda priced, found, at: trial_of(least=(10,))._replace(life_s=float(at.slowdown[0]), gpus=(2,))
+    with_fakes(
+        monkeypatch,
+        solve,
+        _confidences=lambda priced, found: [replace(SURE, tpot=(fast, 1.5))],
+        _sized_for=tried,
+        fewest=lambda trial, requests: (max(round(4 * trial.life_s), *trial.least),) if requests == "grown" else None,
+        _grown=lambda requests, asked: "grown",
+    )
+    one = solve._Chosen(None, trial_of()._replace(gpus=(2,)), (10,))
+    priced = Record(question=Record(margins=Margins()))
+    assert solve._span(priced, one, (15,), None) == (low, 30.0)
+
+
 def test_the_recommended_pools_are_verified_in_the_requests_given_or_asked_about(monkeypatch):
     best, other = costing(10.0), costing(20.0)
     answer = a_plan(best, kinds=(best, other), question="question", priced="priced")

@@ -273,5 +273,5 @@ def test_how_sure_a_fleet_is_is_the_greatest_confidence_of_all_its_pools(monkeyp
     two = replace(two, confidence=replace(SURE, tpot=(0.8, 1.05)))
     levels = [c for c in np.linspace(0.5, 0.975, 20) if margins.factor(c, np.array([1.3]))[0] <= 1.3]
     assert search._sure(priced, fleet(one, two), [1, 3]) == pytest.approx(levels[-1])
-    bears[3] = 0.9
-    assert search._sure(priced, fleet(one, two), [1, 3]) == 0.0
+    for bears[3], told in ((1.0, 0.5), (0.9, 0.0)):
+        assert search._sure(priced, fleet(one, two), [1, 3]) == told

@@ -95,6 +95,8 @@ def test_a_replay_says_what_was_played_and_what_became_of_it(played):
         for name, first in seconds
         for metric, bound, s in (("TTFT", 1.5, first), ("TPOT", 0.2, 0.1), ("E2E", 9.0, first + 0.2))
     ]
+    ends = [(p.low_s, p.high_s) for p in found.promises]  # each takes as long as any other
+    assert ends == [(pytest.approx(p.measured_s), pytest.approx(p.measured_s)) for p in found.promises]
     assert [p.predicted_s for p in found.promises] == [0.7, 0.03, 9.0, 0.5, 0.05, 300.0]  # by the closed forms
     assert replaying.replay(played.priced, played.fleet, recording(times[:300], 300.0)).window_s == 30.0
 
@@ -231,6 +233,30 @@ def test_a_split_is_told_as_a_whole_at_the_percentile_of_its_slo(reached):
     assert reach.reach(reached.priced, reached.pools).outside == (said,)
     assert found.outside[0].startswith("TTFT P87.5 1,000 ms by recursion over the arrivals (500 by the formula)")
     assert reached.calls[2] == ([0, 0], [0, 1], True) and reached.calls[3][2] == [0.875]
+
+
+def test_bursts_are_looked_for_in_windows_about_the_time_scale_of_the_queue(monkeypatch):
+    """From a tenth of it to a hundred times it, as long as the trace has fifty of them; the greatest index counts."""
+    seen = []
+
+    def burstiness(when, windows):
+        seen.append(windows)
+        return Record(dispersion_count=np.where(np.arange(windows.size) == 4, 7.0, 2.0))
+
+    monkeypatch.setattr(reach, "burstiness", burstiness)
+    trace = Trace("t", np.arange(2001.0), np.full(2001, 9.0), np.full(2001, 9.0))
+    work = Record(arrival_cv=1.5)
+    asked = lambda trace, rate_rps=2.0: Record(trace=trace, rate_rps=rate_rps, workload=work)
+    found = reach.dispersion(asked(trace, trace.rate_rps), 1.0)
+    (windows,) = seen
+    assert windows.tolist() == pytest.approx([10 ** (k / 4 - 1) for k in range(11)])  # 31.6 s, and 56 are too long
+    assert found == (7.0, pytest.approx(1.0))
+    seen.clear()
+    assert reach.dispersion(asked(trace, 2.0 * trace.rate_rps), 0.1) == (7.0, pytest.approx(0.1))
+    assert len(seen[0]) == 13 and seen[0][[0, -1]] == pytest.approx([0.01, 10.0])
+    volley = Trace("v", np.zeros(9), np.full(9, 9.0), np.full(9, 9.0))
+    for none, scale in ((None, 1.0), (volley, 1.0), (trace, 1e9)):
+        assert reach.dispersion(asked(none), scale) == (2.25, 0.0)
 
 
 # --- what a fleet is asked for ---

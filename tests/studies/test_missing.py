@@ -127,6 +127,12 @@ def test_the_longest_are_left_out_as_far_as_whole_lengths_go(rows, share):
     assert float(short.mean_input_tokens + short.mean_output_tokens) == pytest.approx(mean)
 
 
+def test_a_share_that_is_just_what_was_asked_for_is_left_out_however_it_is_rounded():
+    """0.1 + 0.2 is a little over 0.3 in floating point."""
+    whole = Workload([1.0, 2.0, 3.0], [1.0] * 3, [0.7, 0.2, 0.1], rate_rps=10.0)
+    assert without_longest(whole, 0.3)[1] == pytest.approx(0.3) and without_longest(whole, 0.299)[1] == 0.1
+
+
 def test_long_requests_are_worth_a_word_from_a_quarter_of_the_money_and_five_times_their_share():
     for share, cost, said in ((0.01, 0.25, True), (0.01, 0.249, False), (0.06, 0.3, True), (0.06, 0.299, False)):
         assert bool(costly([Tail(share, 9e3, 50.0, cost)])) == said

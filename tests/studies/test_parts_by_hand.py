@@ -4,6 +4,7 @@ says what it is told to."""
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace as Record
@@ -12,13 +13,17 @@ import numpy as np
 import pytest
 
 from dmodels import SLO, Trace, Workload
+from dmodels.core.errors import InputError
+from dmodels.models.instance import Operating
 from dmodels.studies.plan import (
     RequestClass,
     Stretch,
+    check,
     classes,
     memory_use,
     question,
     regions,
+    rejections,
     reverse,
     solve,
     tuning,
@@ -459,6 +464,92 @@ def test_whether_a_rate_or_a_bound_is_served(monkeypatch):
     assert reverse._serves(priced, 2.0, "", 1.0) is False
     taken.none, found = False, []
     assert reverse._serves(priced, 2.0, "", 1.0) is False
+
+
+@pytest.mark.parametrize(
+    "rate_rps, percentile, output, says",
+    [
+        (1e-9, 0.5, 1.0, None),
+        (1e9, 0.999, 0.5, None),
+        (5.0, 0.499, 9.0, "percentile 0.499: accepted are shares from 0.5 to below 1"),
+        (5.0, 0.9, 0.0, "workload: no request generates a token"),
+    ],
+)
+def test_what_no_plan_can_answer_is_a_mistake(rate_rps, percentile, output, says):
+    work, slo = Workload([9.0, 9.0], [0.0, output], [0.5, 0.5], rate_rps=rate_rps), SLO(1.0, 1.0, percentile=percentile)
+    with pytest.raises(InputError, match=says) if says else nullcontext():
+        check(work, slo)
+
+
+def test_where_more_gpus_would_do_the_fleet_of_the_fewest_is_told(monkeypatch):
+    """Pools of three instances of four GPUs and of two of two: 16 are needed of 10, whatever they cost."""
+    again = lambda one, **changes: Record(**vars(one) | changes)
+    layouts = [L40S, H100]
+    gpus = {x.gpu: Record(price_usd_per_hour=9.0) for x in layouts}
+    for gpu in gpus.values():
+        gpu.replace = lambda **changes: Record(**changes)
+    asked = Record(limits=FREE._replace(max_gpus=10.0), gpus=gpus, unlimited=Record(gpus=None))
+    priced = Record(question=asked, layouts=layouts, costs_usd_per_hour="costs", stages=["all", "short", "long"])
+    priced.instances = np.array([[99.0, 2.0, 99.0], [99.0, 99.0, 3.0]])
+    schemes = {"two": Scheme(Kind.TWO_POOLS, "two pools", (2, 1)), "one": Scheme(Kind.ONE_POOL, "one pool", (1,))}
+    found = {"now": [], "ever": [(schemes["two"], (1, 0), 16.0)]}
+
+    def cheapest(one, costs):
+        if one is priced:
+            return found["now"]
+        assert {float(gpu.price_usd_per_hour) for gpu in one.question.gpus.values()} == {1.0} and costs == "costs"
+        return found["ever"]
+
+    with_fakes(monkeypatch, rejections, cheapest=cheapest, replace=again)
+    (told,) = rejections._too_few_gpus(priced)
+    assert told.layout == "two pools (3 x h100_sxm tp4pp1dp1ep1 + 2 x l40s tp2pp1dp1ep1)"
+    assert (told.binding, told.have, told.need, told.fix) == ("GPU budget", "10 GPUs", "16 GPUs", "6 more GPUs")
+    found["ever"] = [(schemes["one"], (0,), 4.0)]
+    assert rejections._too_few_gpus(priced) == []  # a layout of its own is told as such
+    for name, value in (("ever", []), ("now", ["a fleet"])):
+        found[name] = value
+        assert rejections._too_few_gpus(priced) == []
+    priced.instances[0, 1] = math.inf
+    never = rejections._short(priced, "x", [(1, 2), (0, 1)])
+    assert (never.layout, never.binding, never.have, never.need) == ("x", "rate", "4,194,304 instances", "more")
+    assert (never.fix, never.excess, never.is_limit) == ("a lower rate", math.inf, False)
+
+
+def test_why_layouts_are_no_answer_is_told_nearest_miss_first(monkeypatch):
+    """Of five layouts with two stages the first is one. Of the others the context binds, or the memory, or a bound
+    without load, or what can be bought; those short of memory come last, and what a fleet lacks is told before."""
+    told = lambda binding, excess: rejections.Rejection("x", binding, "", "", "", excess)
+    why = {1: ("memory", 1.5), 2: ("slow", 4.0), 3: ("bought", 3.0), 4: ("context", 9.0)}
+    every = {row: told(*one) for row, one in why.items()}
+    of = lambda kind: lambda priced, row, *idle: every[row] if why[row][0] == kind and check_idle(row, *idle) else None
+    asked = []
+
+    def check_idle(row, *idle):
+        return all(float(one.ttft_s) == 2.0 * row for one in idle)  # the one-pool cell of its own row
+
+    def swept(cells, counts, rate_rps, engine):
+        asked.append((cells.tolist(), counts.tolist(), engine))
+        assert 0 < rate_rps < 1e-6
+        return Operating(*[cells[:, None]] * len(Operating._fields))
+
+    priced = Record(cells=np.arange(10.0), stages=[0, 1], layouts="vwxyz", question=Record(engine="engine"))
+    costs = np.array([[5.0, math.inf], *[[math.inf, 1.0]] * 4])
+    priced.costs_usd_per_hour = costs
+    few = told("GPU budget", 99.0)
+    with_fakes(
+        monkeypatch,
+        rejections,
+        sweep_instances=swept,
+        _too_few_gpus=lambda one: [few] if one is priced else [],
+        _beyond_context=of("context"),
+        _short_of_memory=of("memory"),
+        _slow_without_load=of("slow"),
+        _short=lambda one, layout, places: every[3] if (one, layout, places) == (priced, "y", [(3, 0)]) else None,
+    )
+    assert rejections.rejections(priced) == [few, every[3], every[2], every[4], every[1]]
+    assert asked == [([2.0, 4.0, 6.0, 8.0], [[1.0]] * 4, "engine")]
+    priced.costs_usd_per_hour = np.ones((5, 2))
+    assert rejections.rejections(priced) == [] and len(asked) == 1
 
 
 def test_tuned_servers_are_faster_by_their_gpus_factor(monkeypatch):

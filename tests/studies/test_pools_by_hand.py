@@ -13,11 +13,11 @@ import pytest
 from dmodels import SLO
 from dmodels.core.flags import Flag
 from dmodels.models.instance import Operating
-from dmodels.studies.plan import evaluate, margins, risks, search
+from dmodels.studies.plan import evaluate, margins, risks, search, sizing
 from dmodels.studies.plan.designs import Kind, Layout, Scheme, Stage
 from dmodels.studies.plan.margins import Margins, Strain
 from dmodels.studies.plan.search import Sized
-from dmodels.studies.plan.sizing import Ranked
+from dmodels.studies.plan.sizing import Priced, Ranked
 from tests.studies.test_answers_by_hand import SURE, fleet, pool
 
 OVER, MISS = int(Flag.OVERLOAD), int(Flag.SLO_MISS)
@@ -137,6 +137,94 @@ def test_margins_are_more_load_slower_steps_a_stricter_bound_and_spares(monkeypa
     flags = margins.flags(cells, np.array([[1.0, 2.0, 2.5, 4.0]]), 10.0, "engine", kept, at)
     assert flags.tolist() == [[OVER, OVER, 64, 8]]  # what is left once two are lost
     assert asked == [([[2.0], [2.0]], 15.0, "engine", "slow")] * 2
+
+
+# --- pools of every cell ---
+
+
+@pytest.mark.parametrize("given", [None, "known"])
+@pytest.mark.parametrize("tuned, none", [(False, False), (True, False), (False, True)])
+def test_every_layout_is_sized_for_every_stage_of_what_is_asked(given, tuned, none, monkeypatch):
+    """Two layouts by three stages, of the model as each stores it; nothing is sized where no request is taken."""
+    calls = {}
+
+    def told(name, value):
+        def fake(*args, **options):
+            calls[name] = (*args, *options.values())
+            return value
+
+        return fake
+
+    confidences = {"x": "sure of x", "y": "sure of y"}
+    known = Record(efficiency="efficiency", confidences=confidences)
+    found = margins.Smallest(np.arange(6.0), np.arange(10.0, 16.0))
+    fakes = {"layouts": told("layouts", ["x", "y"]), "in_precision": lambda model, layout: f"{model} as {layout}"}
+    fakes |= {"calibrated": told("calibrated", known), "tuned_calibration": told("tuned", known)}
+    fakes |= {"instances": told("instances", "records"), "thresholds": lambda asked: [5.0]}
+    fakes |= {
+        "schemes": told("schemes", (["all", "short", "long"], "ways")),
+        "compressed": lambda work: f"small {work}",
+    }
+    fakes |= {"cells": told("cells", "batch"), "strain": told("strain", "at"), "smallest_pools": told("fewest", found)}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(sizing, name, fake)
+    taken = Record(workload="work", rate_rps=3.0, none=none)
+    asked = Record(
+        **{"admitted": taken, "tp": "tp", "pp": "pp", "weights": "weights", "kv": "kv", "model": "m", "gpus": "gpus"},
+        **{"wide_ep": "wide", "backend": "sglang", "model_name": "name", "architecture": "arch", "measured": "own"},
+        **{"tuned": tuned, "split": "split", "slo": "slo", "engine": "engine", "memory": "memory"},
+        margins=Margins(0.1, 2, 0.75),
+    )
+    priced = sizing.price(asked, None if given is None else known)
+    assert calls["layouts"] == ("m", "gpus", "tp", "pp", "weights", "kv", "wide", "sglang")
+    models = ["m as x", "m as y"]
+    if given is None:
+        assert calls["calibrated"] == (("name", "arch"), models, ["x", "y"], "gpus", "sglang", "own")
+    assert ("calibrated" in calls) == (given is None) and ("tuned" in calls) == (tuned and given is None)
+    assert calls["instances"] == (models, "gpus", ["x", "y"], "efficiency") and calls["schemes"] == ([5.0], "split")
+    stages = ["all", "short", "long"]
+    assert calls["cells"] == ("records", "work", "small work", stages, "slo", "engine", "memory")
+    assert calls["strain"] == (0.75, ["sure of x"] * 3 + ["sure of y"] * 3)
+    assert calls["fewest"] == ("batch", 3.0, "engine", asked.margins, "at")
+    assert (priced.question, priced.admitted, priced.layouts, priced.stages, priced.schemes) == (
+        *(asked, taken, ["x", "y"], stages),
+        "ways",
+    )
+    assert (priced.cells, priced.calibration, priced.strain) == ("batch", known, "at")
+    if none:
+        assert np.isinf(priced.instances).all() and np.isinf(priced.stable_instances).all()
+    else:
+        assert priced.instances.tolist() == [[10, 11, 12], [13, 14, 15]]
+        assert priced.stable_instances.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert [priced.cell(row, stage) for row, stage in ((0, 0), (0, 2), (1, 1))] == [0, 2, 4]
+    assert priced.cell_of(Record(layout="y", stage="long")) == 5 and priced.rate_rps == 3.0
+
+
+def test_the_state_of_every_smallest_pool_is_that_of_its_cell(monkeypatch):
+    """One instance stands for pools of which no number is enough."""
+
+    def swept(cells, counts, rate_rps, engine):
+        assert (cells, rate_rps, engine) == ("cells", 3.0, "engine")
+        return Operating(*(k + 10.0 * counts for k in range(len(Operating._fields))))
+
+    monkeypatch.setattr(sizing, "sweep_instances", swept)
+    asked = Record(
+        engine="engine", gpus={"l40s": Record(price_usd_per_hour=0.5), "h100_sxm": Record(price_usd_per_hour=2.0)}
+    )
+    nothing = dict.fromkeys(("stages", "schemes", "calibration", "stable_instances", "strain"))
+    layouts = [Layout("l40s", tp=2), Layout("h100_sxm", tp=4)]
+    priced = Priced(
+        asked,
+        Record(rate_rps=3.0),
+        layouts=layouts,
+        cells="cells",
+        instances=np.array([[2.0, math.inf], [3.0, 4.0]]),
+        **nothing,
+    )
+    for k, column in enumerate(priced.as_sized):
+        assert column.tolist() == [[20.0 + k, 10.0 + k], [30.0 + k, 40.0 + k]]
+    assert priced.gpu_prices_usd_per_hour.tolist() == [0.5, 2.0] and priced.prices_usd_per_hour.tolist() == [1.0, 8.0]
+    assert priced.instance_gpus.tolist() == [2.0, 4.0] and priced.pool_gpus.tolist() == [[4.0, math.inf], [12.0, 16.0]]
 
 
 # --- what is recommended ---

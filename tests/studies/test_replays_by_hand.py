@@ -517,7 +517,10 @@ def test_a_pool_is_played_by_the_law_of_its_cell(role, monkeypatch):
     cell.slots_count, requests.prefill_tokens = 0.5, 0.0
     few = machines.pool_of(one, stage, cell, Record(max_num_batched_tokens=500.0, max_num_seqs_count=3.0))
     assert few.slots == 1 and math.isfinite(few.token_s)
-    cell.slots_count = 90.5
+    cell.slots_count, cell.dp, requests.prefill_tokens = 90.5, 1.0, 400.0
+    alone = machines.pool_of(one, stage, cell, engine)  # without ranks a step has its budget, and the engine's slots
+    assert (alone.chunk_tokens, alone.slots) == (500, 45)
+    cell.dp, requests.prefill_tokens = 2.0, 0.0
     assert machines.pool_of(one, stage, cell, Record(max_num_batched_tokens=5.0, max_num_seqs_count=3.0)).slots == 6
 
 

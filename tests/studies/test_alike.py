@@ -117,6 +117,15 @@ def test_in_which_respect_a_fleet_is_harder_to_run():
     assert robust.lone(alone) == [alone.pools[1]] and robust.lone(one) == []
 
 
+def test_costs_e_times_apart_are_told_apart_however_unsure_the_model_is():
+    """Steps so slow that no number of instances serves, or a thousand times as slow as at the other end."""
+    for high in (1e3, math.inf):
+        unsure = fleet([(("h100", 1), 5, 2, True)], 0.5, high)
+        for usd, told in ((27, False), (28, True)):  # beside 10: 2.718 times as much are 27.2
+            assert robust.told_apart(unsure, fleet([(("l40s", 1), 1, usd, True)], 1.0, 1.0)) == told
+            assert robust.premium(unsure, fleet([(("l40s", 1), 1, usd, True)], 1.0, 1.0)) == 0.25
+
+
 METRICS = ("TTFT", "TPOT", "E2E")
 
 

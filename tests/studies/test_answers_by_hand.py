@@ -243,6 +243,11 @@ def test_tails_ask_again_without_the_longest(monkeypatch):
     assert [x.usd_per_hour for x in found] == pytest.approx([19.8, 18.6])
     assert [x.cost_frac for x in found] == pytest.approx([1 - 19.8 / 40, 1 - 18.6 / 40])
     assert [q.thresholds_tokens for q in seen] == [(500.0,), ()] and all(q.trace is None for q in seen)
+    many = Workload([1.0, 2.0, 3.0, 4.0, 5.0], [10.0] * 5, [0.9, 0.05, 0.03, 0.01, 0.01], rate_rps=10.0)
+    each = SimpleNamespace(
+        best=object(), question=replace(asked, workload=many), formula_usd_per_hour=40.0, rejections=()
+    )
+    assert [x.share_frac for x in tail.tails(each)] == pytest.approx([0.01, 0.02, 0.05, 0.1])
     limit = SimpleNamespace(best=None, question=asked, rejections=(SimpleNamespace(is_limit=True),))
     assert tail.tails(limit) == []
     limit.rejections, limit.formula_usd_per_hour = (SimpleNamespace(is_limit=False),), math.inf
@@ -335,6 +340,7 @@ def test_the_largest_factor_that_holds():
         found = reverse._largest(lambda f, limit=limit, asked=asked: asked.append(f) or f <= limit)
         assert found <= limit <= found * 1.0011 and len(asked) < 40
     assert reverse._largest(lambda f: f <= 1e-7) == 0.0 and reverse._largest(lambda f: True) >= 1e6
+    assert reverse._largest(lambda f: f < 9.999995e-7) == 0.0 < reverse._largest(lambda f: f < 1.000001e-6)
 
 
 def test_solving_for_a_bound_or_a_rate(monkeypatch):
@@ -409,7 +415,7 @@ def test_whose_errors_a_layouts_are(monkeypatch):
         Layout("h200_sxm", tp=1),
         Layout("h200_sxm", tp=2),
         Layout("h200_sxm", tp=4, pp=2),
-        Layout("h200_sxm", tp=16),
+        Layout("h200_sxm", tp=8, dp=2, ep=16),
     ]
     layouts += [Layout("h100_sxm", tp=1), Layout("l40s", tp=1), Layout("ours", tp=1)]
     model = catalog.model("llama-3.1-70b")
@@ -418,7 +424,9 @@ def test_whose_errors_a_layouts_are(monkeypatch):
     ((hosted, precisions, family, effects),) = asked
     assert precisions == ["bf16"] * 7 and family == "llama" and effects is None
     assert [one.gpu_name for one in hosted] == ["h200_sxm"] * 4 + ["h100_sxm", "l40s", ""]
-    assert [float(one.parallel.tp) for one in hosted] == [1, 2, 4, 16, 1, 1, 1] and float(hosted[2].parallel.pp) == 1.0
+    assert [float(one.parallel.tp) for one in hosted] == [1, 2, 4, 8, 1, 1, 1] and float(hosted[2].parallel.pp) == 1.0
+    wide = hosted[3].parallel
+    assert [float(x) for x in (wide.pp, wide.dp, wide.ep)] == [1.0, 2.0, 16.0]
     novelty = {0: "known", 1: "deployment", 4: "pair"}
     shared = {"known": 0.1, "deployment": 0.1, "pair": 0.35}
     words = {

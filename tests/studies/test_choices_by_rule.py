@@ -262,6 +262,10 @@ def test_what_weights_lack_is_the_room_of_a_gpu_and_what_they_need_there(monkeyp
     said = _short_of_memory(short, 0, None)
     assert (said.binding, said.have, said.need) == ("memory for weights", "70.0 GiB per GPU", "90.0 GiB per GPU")
     assert said.fix == "4 GPUs per instance, or narrower weights" and said.excess == pytest.approx(9 / 7)
+    cells.budget_bytes[2] = 0.0  # of which nothing is left, not for one request
+    monkeypatch.setattr(rejections, "room_and_need_bytes", lambda *place: (70.0 * gib, 70.0 * gib))
+    said = _short_of_memory(short, 1, None)
+    assert (said.binding, said.need, said.excess) == ("memory for weights", "70.0 GiB per GPU", 1.0)
 
 
 def test_the_shortest_request_tells_that_none_fits_the_context():

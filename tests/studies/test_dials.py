@@ -11,7 +11,7 @@ import pytest
 from dmodels import SLO, Workload
 from dmodels.core.errors import InputError
 from dmodels.studies.explore import Dials, at_rest, turned
-from dmodels.studies.plan import Margins, question
+from dmodels.studies.plan import Margins, question, with_lengths
 
 MIX = Workload([100.0, 400.0, 3000.0], [50.0, 200.0, 10.0], [0.5, 0.3, 0.2], [10.0, 40.0, 300.0], rate_rps=5.0)
 #: Field of `Dials` -> where it is put.
@@ -106,6 +106,21 @@ def test_lengths_keep_their_shape(asked):
     np.testing.assert_allclose(longer.output_tokens, np.asarray(MIX.output_tokens) / 2)
     np.testing.assert_allclose(longer.cached_tokens, 2 * np.asarray(MIX.cached_tokens))
     np.testing.assert_allclose(longer.weight_frac, MIX.weight_frac)
+
+
+def test_thresholds_move_with_the_mean_and_stay_between_the_requests(asked):
+    """Totals of 150, 600 and 3,010 tokens, 857 in the mean; no answer has less than a token, and none stays none."""
+    two = replace(asked, thresholds_tokens=(600.0, 3000.0))
+    assert with_lengths(two) is two and with_lengths(two, 2.0, 2.0).thresholds_tokens == (1200.0, 6000.0)
+    longer = with_lengths(two, 1e-3, 10.0)  # 500.1, 2,000.4 and 103 tokens, 870.83 in the mean
+    assert longer.thresholds_tokens == (610.0, np.nextafter(2000.4, 0.0)) and longer.trace is None
+    short = with_lengths(two, 1e-3, 1e-3)
+    assert short.workload.output_tokens.tolist() == [1.0] * 3 and short.workload.cached_tokens[2] == pytest.approx(0.3)
+    assert short.thresholds_tokens == pytest.approx((1.1, 4.0)) and short.thresholds_tokens[1] < 4.0
+    silent = replace(two, workload=MIX.replace(output_tokens=np.array([50.0, 0.0, 10.0])))
+    assert with_lengths(silent, 1.0, 0.01).workload.output_tokens.tolist() == [1.0, 0.0, 1.0]
+    none = with_lengths(replace(asked, thresholds_tokens=()), 2.0)
+    assert none.thresholds_tokens == () and none.workload.input_tokens.tolist() == [200.0, 800.0, 6000.0]
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ import pytest
 
 from dmodels import catalog
 from dmodels.core.errors import InputError
+from dmodels.core.precision import Precision
 from dmodels.core.records import float64
 from dmodels.formats.deployments.documents import shell_words
 from dmodels.formats.engines import server_of_words
 from dmodels.formats.engines.dialect import split
 from dmodels.models.instance import Engine
 from dmodels.models.memory import kv_budget_bytes, kv_reserved_bytes
-from dmodels.studies.plan import Layout, Pool, command, server
+from dmodels.studies.plan import Layout, Pool, command, launch, server
 from dmodels.studies.plan.designs import Stage
-from dmodels.studies.plan.launch import serving
+from dmodels.studies.plan.launch import serving, why_not
 
 ENGINES = ("vllm", "sglang", "trtllm")
 LIMITS = Engine(256.0, 8192.0)
@@ -210,3 +211,48 @@ def test_experts_over_four_hosts_are_started_with_the_kernels_that_the_plan_assu
     line = command(of, asked(backend))
     read = server_of_words(shell_words(line))
     assert (read.tp, read.dp, read.ep, read.nodes, read.others) == (1, 32, 32, 4, ())
+
+
+@pytest.mark.parametrize("layout, nodes", [((8, 2), 2), ((4, 2), 1), ((1, 12), 2), ((16, 1), 1)])
+def test_ranks_of_attention_beyond_a_host_are_started_over_several(layout, nodes):
+    """A host has eight GPUs; one rank over several is on a cluster that is there."""
+    tp, dp = layout
+    made = launch._nodes(pool(tp=tp, dp=dp, ep=tp * dp), asked("sglang"))
+    assert made == nodes
+
+
+def weights(dtype, kv="as published"):
+    return pool(weights=Precision.named(dtype), kv=Precision.named(kv))
+
+
+@pytest.mark.parametrize(
+    "model, published, rounded, there",
+    [
+        ("llama-3.1-70b", "bf16", {"fp8"}, {"as published", "bf16"}),
+        ("llama-3.1-70b-fp8", "fp8", set(), {"as published", "fp8"}),
+        ("gpt-oss-120b", "4 bits", set(), {"as published"}),
+    ],
+)
+def test_weights_that_are_not_published_need_a_checkpoint(model, published, rounded, there):
+    """vLLM and SGLang round weights of 16 bits to eight as they load them; a checkpoint that is named has its own."""
+    for backend in ENGINES:
+        rounds = rounded if backend != "trtllm" else set()
+        for dtype in ("as published", "bf16", "fp8", "fp4"):
+            of, plain = weights(dtype), asked(backend, model)
+            lacking = [x for x in why_not(server(of, plain), of, plain) if "published" in x]
+            needs = dtype not in rounds | there
+            assert lacking == [f"org/model is published in {published}: --checkpoint names one in {dtype}"] * needs
+            assert server(of, plain).quantization == ("fp8" if dtype in rounds else "")
+            named = asked(backend, model, checkpoint="mine")
+            told = server(of, named)
+            assert (told.model, told.quantization) == ("mine", "")
+            assert not [x for x in why_not(told, of, named) if "published" in x]
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_the_precision_of_the_cache_is_told_where_it_is_not_the_published_one(backend):
+    wide, narrow = asked(backend, "llama-3.1-70b"), asked(backend, "llama-3.1-70b")
+    narrow.model = narrow.model.replace(kv_dtype_bytes=1.0)
+    told = {kv: [server(weights("fp8", kv), of).kv_dtype for of in (wide, narrow)] for kv in ("fp8", "bf16")}
+    assert told == {"fp8": ["fp8", "fp8"], "bf16": ["", "" if backend == "trtllm" else "bf16"]}
+    assert server(weights("fp8"), wide).kv_dtype == server(weights("fp8"), narrow).kv_dtype == ""

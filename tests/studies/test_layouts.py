@@ -9,6 +9,7 @@ from dmodels.core.errors import InputError
 from dmodels.core.precision import FORMAT_BYTES
 from dmodels.models.memory import with_weight_dtype
 from dmodels.studies.plan.calibration import precision_name
+from dmodels.studies.plan.designs import Layout
 from dmodels.studies.plan.layouts import layouts, placed
 
 
@@ -35,6 +36,16 @@ def test_beyond_a_node_experts_fill_whole_nodes_and_a_domain_of_72_holds_any():
     nvl = tried("deepseek-r1", "gb200", **wide)
     assert "dp36 ep36" in nvl and "dp128 ep128" not in nvl  # not in whole domains
     assert "dp256 ep256" not in tried("gpt-oss-120b", "h100_sxm", wide_ep=(256,))  # 128 experts
+
+
+def test_within_a_node_wide_experts_are_the_ranks_that_are_tried_anyway():
+    assert tried("deepseek-r1", "h100_sxm", wide_ep=(2, 8, 16)) == tried("deepseek-r1", "h100_sxm", wide_ep=(16,))
+
+
+def test_weights_and_cache_have_their_own_precision():
+    model, gpus = catalog.model("llama-3.1-8b"), {"h100_sxm": catalog.gpu("h100_sxm")}
+    found = layouts(model, gpus, tp=(1,), weights=("fp8",), kv=("bf16", "fp8"))
+    assert found == [Layout("h100_sxm", weights="fp8", kv=kv) for kv in ("bf16", "fp8")]
 
 
 def test_a_rank_of_tensorrt_llm_has_one_gpu():

@@ -127,6 +127,18 @@ def test_the_longest_are_left_out_as_far_as_whole_lengths_go(rows, share):
     assert float(short.mean_input_tokens + short.mean_output_tokens) == pytest.approx(mean)
 
 
+def test_three_pools_of_a_type_share_nodes_where_all_of_them_fill_these():
+    """As the fleets of several classes may: 16 GPUs are two nodes of eight, 2 and 4 a third, and 3 leave a gap."""
+    of = lambda *sizes: bought(8, [("a", 1, each) for each in sizes])
+    assert of(16, 2, 4) == {"a": 24} and of(4, 4, 3) == {"a": 24} and of(4, 4) == of(8) == {"a": 8}
+
+
+def test_a_share_that_is_just_what_was_asked_for_is_left_out_however_it_is_rounded():
+    """0.1 + 0.2 is a little over 0.3 in floating point."""
+    whole = Workload([1.0, 2.0, 3.0], [1.0] * 3, [0.7, 0.2, 0.1], rate_rps=10.0)
+    assert without_longest(whole, 0.3)[1] == pytest.approx(0.3) and without_longest(whole, 0.299)[1] == 0.1
+
+
 def test_long_requests_are_worth_a_word_from_a_quarter_of_the_money_and_five_times_their_share():
     for share, cost, said in ((0.01, 0.25, True), (0.01, 0.249, False), (0.06, 0.3, True), (0.06, 0.299, False)):
         assert bool(costly([Tail(share, 9e3, 50.0, cost)])) == said

@@ -353,3 +353,20 @@ def test_one_fleet_by_priority_keeps_each_class_to_its_own_slo():
     if found.instances > 1:
         fewer = plan_together(asked, [chat, jobs], 0.99 * found.usd_per_hour)
         assert not fewer.holds and any(x.by_priority_s > x.bound_s for x in fewer.kept)
+
+
+def test_how_far_a_law_is_off_is_told_as_a_share_of_what_the_log_lasts():
+    """First tokens 3 s late and last ones 4 s early, of a log from 10 to 60 s: 3.54 s of 50. The first 2,000 count."""
+    arrival = np.linspace(10.0, 50.0, 2001)
+    target = Served(arrival, arrival, arrival + 1.0, arrival + 2.0, np.full(2001, 9.0))
+    target.end_s[1990] = 60.0
+    target.end_s[2000] = 90.0
+    log = type("Log", (), {"input_tokens": np.arange(2001.0)})
+
+    class Asked:
+        def inside(self, when, prompts, answers, law):
+            assert law == "law" and when.size == prompts.size == answers.size == 2000
+            assert (prompts[-1], answers[-1], when[0]) == (1999.0, 9.0, 10.0)
+            return Served(when, when, target.first_token_s[:2000] + 3.0, target.end_s[:2000] - 4.0, answers)
+
+    assert comparison._apart(Asked(), log, target, "law") == pytest.approx(math.sqrt(12.5) / 50.0)

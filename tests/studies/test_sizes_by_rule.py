@@ -230,7 +230,7 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
         question = SimpleNamespace(limits=given, margins=Margins(spare_count=spare))
         ranked = [[Ranked(name, (0,), 1.0) for name in names] for names in groups]
         made = solve._by_replay(SimpleNamespace(question=question), ranked, None)
-        return {key[0]: one.smallest for key, one in made.items()}
+        return {name: one.smallest for (name, _), one in made.items()}
 
     assert found([["cheap"], ["dear"], ["far"]]) == {"cheap": (7,), "dear": (4,), "far": (2,)}
     assert found([["dear", "cheap"]]) == {"dear": (4,)}  # 12 USD/h, and 14 is more

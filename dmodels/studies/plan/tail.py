@@ -37,7 +37,7 @@ def tails(answer: Plan) -> list[Tail]:
     found: list[Tail] = []
     for share in _SHARES:
         short, left_out, from_tokens = without_longest(asked.admitted.workload, share)
-        if left_out <= 0.0 or left_out >= 1.0 or (found and left_out == found[-1].share_frac):
+        if not left_out or (found and left_out == found[-1].share_frac):
             continue  # no request is that rare
         cost = least_usd_per_hour(price(_for(asked, short)))
         found.append(Tail(left_out, from_tokens, cost, saved_frac(now, cost)))
@@ -55,8 +55,10 @@ def long_tailed(answer: Plan) -> bool:
 def costly(found: list[Tail]) -> Tail | None:
     """The requests that cost most beyond their number: a quarter of the money or more, and five times their share."""
     worth = [x for x in found if x.cost_frac >= 0.25 and x.cost_frac >= 5.0 * x.share_frac]
-    most = max((x.usd_per_hour for x in worth), default=1.0)
-    return min(worth, key=lambda x: x.usd_per_hour / most + x.share_frac, default=None)
+    if not worth:
+        return None
+    most = max(x.usd_per_hour for x in worth)
+    return min(worth, key=lambda x: x.usd_per_hour / most + x.share_frac)
 
 
 def _for(asked: Question, short: Workload) -> Question:

@@ -18,7 +18,7 @@ from tests.audit.shown import terminal_tables
 
 CLAIM = {"id": "X-1", "says": "one thing", "source": "arXiv:1", "where": "Eq. (2)", "verdict": "REFUTED"}
 CLAIM |= {"needs": ("a > 0", "b > 1"), "error": "5 %", "counterexample": "a = 1", "minimal": "a = 2", "means": "wait"}
-CLAIM |= {"page": "proofs/x.py"}
+CLAIM |= {"page": "a/page.py"}
 
 
 def test_a_claim_in_the_order_of_a_planners_questions(capsys):
@@ -32,7 +32,7 @@ def test_a_claim_in_the_order_of_a_planners_questions(capsys):
         "breaks    a = 1",
         "smallest  a = 2",
         "decision  wait",
-        "page      proofs/x.py",
+        "page      a/page.py",
         "check     2 passed",
     ]
     claims._show(CLAIM | {"says": "a " * 99, "error": "", "needs": ()}, "not run")

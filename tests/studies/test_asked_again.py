@@ -226,7 +226,7 @@ def test_a_pooled_game_in_seconds_per_read(monkeypatch):
     assert (one.pooling_frac, one.coordination_frac, one.coordination_most_frac) == pytest.approx((1 / 3, 0.1, 0.2))
     assert (one.settled, one.risk) == (True, "1 of tier") and (two.settled, two.risk) == (False, "")
     played = asked[0].arrays()
-    assert played.capacity.tolist() == [[4.0, np.inf]] * 2  # half of nine blocks each, rounded down
+    assert played.capacity == pytest.approx(np.array([[4.0, np.inf]] * 2))  # half of nine blocks each, rounded down
     assert (played.recompute == 5.0).all() and played.distance.tolist() == [[0.0, 0.5], [0.5, 0.0]]
     assert (played.access == [[0.1, 0.2]] * 2).all()
     assert game.pooled(chats(1)[1], state, 2, 0.5, {}) == []

@@ -79,10 +79,9 @@ def tolerance(ratio: float, std: float, correlation_time_s: float, axes: Axes) -
     ends = []
     for place, level in enumerate((0.0, 0.3, 0.6)):
         colour = style.colour(place)
-        free = 1.0 - level
         cost = np.asarray(law.cost_staleness_tolerance(1.0 / ratio, 1.0, level, level, 0.0, delay))
-        axes.plot(delay, 100 * np.minimum(cost, free), color=colour)
-        ends.append((100 * min(cost[-1], free), f"congestion {level:g}", place))
+        axes.plot(delay, 100 * cost, color=colour)
+        ends.append((100 * cost[-1], f"congestion {level:g}", place))
         by_rate = float(law.tier_staleness_tolerance(ratio, level, level))
         axes.plot(delay, np.full_like(delay, 100 * by_rate), ":", color=colour, lw=style.FINE)
     drift = std * np.sqrt(2 * -np.expm1(-1.0 / correlation_time_s)) * 2.576 if correlation_time_s > 0 else std

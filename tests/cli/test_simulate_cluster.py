@@ -7,6 +7,7 @@ import json
 import pytest
 
 from dmodels.cli import main
+from dmodels.core.flags import Flag
 
 FAST = [
     "simulate",
@@ -35,6 +36,7 @@ def test_json_carries_inputs_units_and_intervals(policy, capsys):
     ttft = document["result"]["ttft_p99_s"]
     assert 0 < ttft["low"] < ttft["high"] and ttft["samples"] >= 8
     assert (document["result"]["role_changes_count"]["value"] > 0) == (policy == "phasor")
+    assert document["result"]["flags"] == 0  # a calm fleet
 
 
 def test_hybrid_workers_take_prompts_in_chunks_beside_their_answers(capsys):
@@ -46,8 +48,11 @@ def test_hybrid_workers_take_prompts_in_chunks_beside_their_answers(capsys):
 @pytest.mark.parametrize("rate", ["400 req/s", "4000 req/s"])
 def test_a_drowning_cluster_exits_with_one(rate, capsys):
     """Also where every run ends long before the first request is answered."""
-    assert main([*FAST, "--policy", "freeness", "--rate", rate]) == 1
+    asked = [*FAST, "--policy", "freeness", "--rate", rate]
+    assert main(asked) == 1
     assert "waits keep growing" in capsys.readouterr().out
+    assert main([*asked, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["result"]["flags"] == Flag.OVERLOAD
 
 
 @pytest.mark.parametrize(

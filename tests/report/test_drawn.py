@@ -166,6 +166,14 @@ def test_costs_of_evictions_and_of_a_leader():
     assert [t.get_text() for t in leader.axes.get_xticklabels()] == ["0.5", "1", "2"]
 
 
+def test_sizes_have_ticks_at_decades_and_between_them_where_there_are_few():
+    near = Record(**vars(PLACE.curves) | {"blocks": np.array([60.0, 150.0, 500.0, 1500.0])})
+    inside = lambda axes: {tick for tick in axes.get_xticks() if axes.get_xlim()[0] < tick < axes.get_xlim()[1]}
+    few = Drawn(lambda axes: place_figures.recomputed(Record(**vars(PLACE) | {"curves": near}), axes))
+    assert inside(few.axes) == {100.0, 200.0, 500.0, 1000.0}
+    assert inside(place(place_figures.recomputed).axes) == {10.0, 100.0, 1000.0, 10_000.0}
+
+
 def test_shared_memory_and_its_game():
     seen, s = place(place_figures.shared), PLACE.sharing
     styles = [seen.line(BLOCKS, curve).get_linestyle() for curve in s.hit_frac]

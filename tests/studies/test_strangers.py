@@ -108,6 +108,17 @@ def test_splits_and_planners_by_trying_and_counting():
     assert counted > 0
 
 
+def test_who_goes_by_the_price_goes_where_the_burst_is_kept_up_with():
+    """One split alone violates no SLO, tried one by one; it violates none afterwards either, so it stays."""
+    model, gpu = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm")
+    found = split(model, gpu, catalog.workload("azure-conv", 40.0), SLO(1.0, 0.02), 10.0, Parallel(), Parallel(), 2.9)
+    costs = {n: float(float64(at_rate(found.game, 116.0).cost)(float(n))) for n in range(1, 10)}
+    best = min(costs, key=costs.get)
+    assert min(cost for n, cost in costs.items() if n != best) > costs[best] + 0.01
+    course = [float(n) for n in found.courses["price-driven"].prefill_instances]
+    assert set(course[:20]) == {float(best) - 1} and set(course[21:]) == {float(best)}
+
+
 def _late_where_waits_are_long(course) -> int:
     """In both pools those are late whose wait is beyond the SLO of the first token, 1 s; a wait grows and falls evenly
     over an interval in which workers stay. Returns in how many intervals some answers are late,

@@ -94,16 +94,23 @@ def a_floor(prefill, decode, standby, waiting=0):
     ],
 )
 def test_a_reactive_controller_looks_at_queues_alone(queue, waiting, before, after):
-    """Prefill queues of more than four prompts, then more than four answers; no cool-down."""
+    """Prefill queues of more than four prompts, then more than four answers."""
     floor = a_floor(*before, waiting)
     rules = state.ControlRules(0, int(Flow.REACTIVE), 0.62, 0.0, 0.05, 7.0, 4.0, 1.0)
     came = decided(floor, rules, state.Seen(*before[:2], 0.0, 0.0, queue, 0.0, 0.0), 10.0)
     assert tuple(int((floor.workers["role"] == role).sum()) for role in Role) == after
     assert came == (after[0] > before[0] or after[1] > before[1])
-    assert floor.tally["changes"][0] == (after != before) and floor.tally["quiet_until"][0] == 0.0
+    assert floor.tally["changes"][0] == (after != before)
     if came:  # it stays until it has cooled down
         (new,) = np.flatnonzero(floor.workers["locked"] == 17.0)
         assert new == before[0] + before[1]
+
+
+def test_a_reactive_controller_has_no_cool_down():
+    floor, rules = a_floor(2, 2, 2, 9), state.ControlRules(0, int(Flow.REACTIVE), 0.62, 0.0, 0.05, 7.0, 4.0, 1.0)
+    for k in (1, 2):
+        assert decided(floor, rules, state.Seen(1 + k, 2, 0.0, 0.0, 9.0, 0.0, 0.0), 10.0)
+        assert [int((floor.workers["role"] == role).sum()) for role in Role] == [2 + k, 2, 2 - k]
 
 
 @njit

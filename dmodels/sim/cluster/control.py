@@ -133,7 +133,7 @@ def reassign(f, rules, seen, now):
     elif back >= 0:
         recall(f, back, now)
     if tally.changes > changes:
-        tally.quiet_until = now + rules.cool_s if rules.flow == Flow.FREENESS else 0.0
+        tally.quiet_until = now + rules.cool_s
     return to >= 0 and tally.changes > changes
 
 

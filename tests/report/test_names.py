@@ -100,6 +100,28 @@ def test_upright_lines_are_named_towards_the_wider_side_each_at_a_height_of_its_
     assert min(words.values(), key=lambda text: text.xy[1]).xy[0] == outermost
 
 
+def test_a_name_stands_where_no_words_are_written():
+    """Four times, each where those before it are not; and between any two of the four."""
+    point = [naming.Group([0.5], [0.5], "here", 0)]
+
+    def named(times, *words):
+        axes = style.panel(6, 4)
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        for place in words:
+            axes.annotate("here", place, xycoords="axes fraction", ha="center", va="center", fontsize=style.SMALL)
+        for _ in range(times):
+            naming.name_groups(axes, point)
+        FigureCanvasAgg(axes.figure).draw()
+        spans = [text.get_window_extent() for text in axes.texts]
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(spans, 2))
+        return [text.xy for text in axes.texts]
+
+    places = named(4)
+    assert len(set(places)) == 4
+    for two in itertools.combinations(places, 2):
+        named(1, *two)
+
+
 def test_groups_are_named_at_their_own_points_and_hide_none():
     """Two clouds and a line: each name beside a point of its own, in the picture, over no other name and no point."""
     rng = np.random.default_rng(0)

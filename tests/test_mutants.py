@@ -118,9 +118,10 @@ def test_the_tests_that_run_a_changed_line_are_chosen_cheapest_first(toy):
     ]
     assert names("area.py", "(wide_s) / (high_s)") == [["cheap", "dear"]]
     assert names("shop/prices.csv", "tile,4.5") == [["reader"]]
-    mine = [ran("a.py::first", 7), ran("a.py::second", 7, cpu_s=2.0), ran("b.py::first", 7, cpu_s=3.0)]
-    chooser = Chooser(toy, toy / "toy", mine)
-    assert names("area.py", "(wide_s) / (high_s)") == [["a.py::first", "b.py::first", "a.py::second"]]
+    mine = [ran("a.py::first", 7), ran("a.py::second", 7, cpu_s=2.0), ran("b.py::first", 7, cpu_s=2.5)]
+    chooser = Chooser(toy, toy / "toy", [*mine, ran("c.py::dear", 7, cpu_s=9.0)])  # 1 s, 3 s, 2.5 s and 9 s
+    in_turn = ["a.py::first", "b.py::first", "a.py::second", "c.py::dear"]
+    assert names("area.py", "(wide_s) / (high_s)") == [in_turn]
 
 
 def test_a_test_that_is_too_long_is_passed_over_and_not_those_after_it(toy):

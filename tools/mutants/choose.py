@@ -1,5 +1,5 @@
-"""Which recorded tests could notice a change: those that run the changed lines, cheapest first, of each file in turn
-(neighbours mostly notice the same).
+"""Which recorded tests could notice a change: those that run the changed lines, cheapest first, and of all files by
+turns (neighbours mostly notice the same).
 
 What runs once when a module is imported (a constant, a default, a table) is read wherever its name stands: by tests in
 which it stands, tests that run such a line, and tests in whose file it stands. A compiled loop is run by whoever runs
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections import Counter
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class Chooser:
         self.files = {str(path.relative_to(root)): path.read_text("utf-8") for path in sorted(package.rglob("*.py"))}
 
     def tests_of(self, change: Change) -> list[Recorded]:
-        """The nearest tests, then others that might notice; each from the cheapest on, of each file one in turn."""
+        """The nearest tests, then others that might notice; each from the cheapest on, of all files by turns."""
         file, text = str(change.path.relative_to(self.root)), change.path.read_text(encoding="utf-8")
         opened, room = [test for test in self.tests if file in test.opened], f"/{Path(file).parts[1]}/"
         if change.path.suffix != ".py":
@@ -103,14 +103,14 @@ def _named_after(test: str, module: str) -> bool:
 
 
 def _in_turn(tests: list[Recorded]) -> list[Recorded]:
-    """The first of each file, then the second of each, and so on."""
-    place: Counter[str] = Counter()
-    ranks = []
+    """As if all files were run at once at one speed: a test is done when its file has spent the seconds up to it."""
+    spent_s: defaultdict[str, float] = defaultdict(float)
+    done = []
     for test in tests:
         file = test.name.partition("::")[0]
-        ranks.append(place[file])
-        place[file] += 1
-    return [test for _, test in sorted(zip(ranks, tests, strict=True), key=lambda pair: pair[0])]
+        spent_s[file] += test.cpu_s
+        done.append(spent_s[file])
+    return [test for _, test in sorted(zip(done, tests, strict=True), key=lambda pair: pair[0])]
 
 
 def _bits(first: int, last: int) -> int:

@@ -265,6 +265,9 @@ def test_steps_and_windows():
     places = {"below saturation": 0, "transition": 4, "saturated": 1}
     assert named == {name: style.writing(place) for name, place in places.items()}
     assert [points[1, 4], points[2,], points[3,]] == [style.colour(k) for k in places.values()]
+    flat = routing_figures.index_over_time(when, np.array([1.0, 1.2, 1.1, 1.3]), regime)
+    low, high = flat.get_ylim()
+    assert sum(low < tick < high for tick in flat.get_yticks()) >= 3  # a narrow range has marks of its own
 
 
 def course(prefill):

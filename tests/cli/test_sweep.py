@@ -112,7 +112,7 @@ def test_pools_with_one_instance_less_miss_an_slo(scenario, tmp_path, capsys):
         (["--axis", "gpu=h1000", "--axis", "rate=5"], "nearest"),
         (["--axis", "tp=4"], "rate is missing"),
         (["--axis", "rate=10:1e5:log:100000", "--axis", "ttft=0.01:9:lin:100000"], "GiB"),
-        (["--axis", "rate=5", "--plot", "bars", "--out", "x.nc"], "pareto"),
+        (["--axis", "rate=5", "--plot", "bars", "--out", "x.nc"], "plot 'bars' is unknown; the nearest are "),
         (["--axis", "rate=5", "--plot", "curves"], "--figure"),
         (["--axis", "rate=5", "--out", "x.xlsx"], r".nc, .zarr"),
         (["--axis", "rate=5", "--output", "cost"], "cost_usd"),

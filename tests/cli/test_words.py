@@ -18,6 +18,7 @@ from dmodels import catalog
 from dmodels.cli import COMMANDS, main, plan, render
 from dmodels.cli.catalog import _model_facts
 from dmodels.cli.command import Form, announce, check_output
+from dmodels.cli.fit import _tables as _fit_tables
 from dmodels.cli.plan_inputs import SloTable
 from dmodels.cli.poa import NAMES, PoaAsked, _draw
 from dmodels.cli.simulate import _show as _show_fleet
@@ -302,3 +303,23 @@ def test_a_model_by_the_name_of_its_publisher_is_the_catalogues():
     found = _model_facts(entry["hf_id"], catalog.model(entry["hf_id"]))
     assert found["name"] == "llama-3.1-8b" and (found["hf_id"], found["source"]) == (entry["hf_id"], entry["source"])
     assert found["params_count"] == 8_030_261_248 and found["kv_bytes_per_token"] == 131_072
+
+
+@pytest.mark.parametrize("machines", [1, 4, 5])
+def test_efficiencies_of_every_machine_are_shown_four_to_a_table(machines):
+    cells = [
+        {"gpu": f"gpu{k}", "backend": "vllm", "precision": "bf16", "bandwidth_frac": 0.51234 + k, "flops_frac": 0.25}
+        for k in range(machines)
+    ]
+    errors = {metric: Record(count=9, median=0.01, p90=0.02) for metric in ("ttft", "tpot")}
+    found = Record(before=errors, after=errors, held_out=errors, table=cells, sweeps=[], outliers=[])
+    found.spread80 = {"ttft": (0.51239, 2.0), "tpot": (0.75, 1.5)}
+    first, *tables, factors = _fit_tables(found)
+    assert first[2] == [[name, 9, *["1.0 %"] * 3, *["2.0 %"] * 3] for name in ("ttft", "tpot")]
+    heads, rows = [head for _, head, _ in tables], [row for _, _, row in tables]
+    assert [name for head in heads for name in head[1:]] == [f"gpu{k} vllm bf16" for k in range(machines)]
+    assert [len(head) for head in heads] == {1: [2], 4: [5], 5: [5, 2]}[machines]
+    bandwidth, flops = ([value for row in rows for value in row[k][1:]] for k in (0, 1))
+    assert bandwidth == [round(0.512 + k, 3) for k in range(machines)] and flops == [0.25] * machines
+    assert all([values[0] for values in row] == ["bandwidth_frac", "flops_frac"] for row in rows)
+    assert factors[2] == [["ttft", 0.512, 2.0], ["tpot", 0.75, 1.5]]

@@ -192,6 +192,8 @@ def test_shared_memory_and_its_game():
     assert game.words.count("alone") == game.words.count("pool, run centrally") == 2
     assert game.line([2.5, 2.5], [-0.4, 0.4]) and game.line([1.6, 1.6], [0.6, 1.4])
     assert game.axes.get_ylim()[0] > game.axes.get_ylim()[1]  # the first on top
+    (line,) = (text for text in game.axes.texts if text.get_text() == "no placement\nis faster")
+    assert line.xy == pytest.approx((1.6, 1.4))  # where the last line ends
     drawn = "hit_rates latency recomputed externality promotion shared pooled".split()
     assert [draw.__name__ for draw in place_figures.drawings(PLACE)] == drawn
     assert [draw.__name__ for draw in place_figures.drawings(ALONE)] == drawn[:5]

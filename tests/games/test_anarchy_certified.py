@@ -107,6 +107,8 @@ def test_smoothness_is_the_linear_programme_over_lambda_and_mu():
 def test_poles_and_falling_latencies_are_not_smooth():
     assert np.isinf(smoothness(RoutingGame([[1.0, 1.0, np.inf]], np.zeros((3, 1)))).price)
     assert np.isinf(smoothness(RoutingGame([[2.0, 1.0, 1.0]], np.zeros((3, 1)))).price)
+    for paid in (1e-9, 0.5, 1.0, 9.0):  # free alone, not in company: the optimum costs nothing, other plays do
+        assert np.isinf(smoothness(RoutingGame([[0.0, paid, paid]], np.zeros((3, 1)))).price)
 
 
 def large_game(seed, m=6, n=40):

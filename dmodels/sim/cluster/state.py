@@ -60,7 +60,7 @@ class Tally:
     waiting_blocks: float
     mean_blocks: float
     next_epoch: float
-    quiet_until: float  # the controller changes no role until then
+    quiet_until: float  # by freeness no role changes until then
     changes: int
     moved: float
 

@@ -20,13 +20,9 @@ from dmodels.studies.plan.margins import Margins, Strain
 from dmodels.studies.plan.search import Plan
 from dmodels.studies.plan.sizing import Ranked
 from tests.studies.test_answers_by_hand import SURE, fleet, pool
+from tests.studies.test_pools_by_hand import with_fakes
 
 FREE = Limits(math.inf, {}, 1, math.inf)
-
-
-def with_fakes(monkeypatch, module, **fakes):
-    for name, fake in fakes.items():
-        monkeypatch.setattr(module, name, fake)
 
 
 def a_plan(best=None, **given):

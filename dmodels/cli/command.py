@@ -162,8 +162,7 @@ def _option(name: str, leaf: Leaf) -> inspect.Parameter:
         names = leaf.names if kind is not bool else [f"{name}/--no-{name[2:]}" for name in leaf.names]
         option = typer.Option(*names, help=leaf.field.description)
     required = leaf.field.is_required()
-    optional = kind if required or default is not None else kind | None
-    return _parameter(name, Annotated[optional, option], inspect.Parameter.empty if required else default)
+    return _parameter(name, Annotated[kind, option], inspect.Parameter.empty if required else default)
 
 
 def _typed(leaf: Leaf) -> Any:

@@ -247,6 +247,9 @@ def test_the_anarchy_driven_planner_goes_all_the_way_or_nowhere():
             lambda p, total, rate, x=least: x * jnp.where(p == 3.0, 1.0, 2.0), lambda total, rate: 3.0, 1.5
         )
         assert float(twice(1.0, 8.0, here)) == moves
+    # one in a million more than nothing counts as twice nothing
+    something = anarchy_driven(lambda p, total, rate: jnp.where(p == 3.0, 0.0, 1e-6), lambda total, rate: 3.0, 1.9)
+    assert float(something(1.0, 8.0, here)) == 2.0
 
 
 def test_replicas_in_proportion_to_what_the_forecast_needs():

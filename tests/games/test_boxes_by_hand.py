@@ -40,8 +40,9 @@ def others(values, j):
     return [value for k, value in enumerate(values) if k != j]
 
 
-def shrunk(f, c, q, lo, hi, subsets):
-    """The box which no condition shrinks, and its arcs; None where a worker, or a group, has nothing left."""
+def shrunk(f, c, q, lo, hi, subsets, tol=0.0):
+    """The box which no condition shrinks, and its arcs; None where a worker, or a group, has nothing left. Who gains
+    `tol` or less stays."""
     groups, workers, total = range(len(q)), range(len(lo)), int(sum(q))
     lo, hi = list(lo), list(hi)
     while True:
@@ -57,14 +58,14 @@ def shrunk(f, c, q, lo, hi, subsets):
             [min(others([a + x for a, x in zip(after, c[g], strict=True)], j)) - c[g][j] for j in workers]
             for g in groups
         ]
-        arc = [[hi[j] > 0 and here[j] <= reach[g][j] for j in workers] for g in groups]
+        arc = [[hi[j] > 0 and here[j] <= reach[g][j] + tol for j in workers] for g in groups]
         if not all(map(any, arc)):
             return None
         for j in workers:  # whoever sits at the fullest or emptiest of the loads is content
             mine = [g for g in groups if arc[g][j]]
             hi[j] = min(hi[j], sum(q[g] for g in mine))
             most = max((reach[g][j] for g in mine), default=-inf)
-            content = lambda n, j=j, most=most: f[j][n - 1] <= most
+            content = lambda n, j=j, most=most: f[j][n - 1] <= most + tol
             while hi[j] >= max(lo[j], 1) and not content(hi[j]):
                 hi[j] -= 1
             while 1 <= lo[j] <= hi[j] and not content(lo[j]):
@@ -80,7 +81,7 @@ def shrunk(f, c, q, lo, hi, subsets):
                     tempted.append(
                         min([here[j] + c[g][j] for j in workers if arc[g][j] and j != k], default=inf) - c[g][k]
                     )
-            stays = lambda n, k=k, tempted=tempted: n >= total or all(f[k][n] >= least for least in tempted)
+            stays = lambda n, k=k, tempted=tempted: n >= total or all(f[k][n] >= least - tol for least in tempted)
             while lo[k] <= hi[k] and not stays(lo[k]):
                 lo[k] += 1
             while hi[k] >= lo[k] and not stays(hi[k]):
@@ -102,12 +103,12 @@ def shrunk(f, c, q, lo, hi, subsets):
             return lo, hi, arc, here, reach
 
 
-def cut(f, c, q, lo, hi, rising, subsets, by_group):
+def cut(f, c, q, lo, hi, rising, subsets, by_group, tol=0.0):
     """The shipped box, with the same answer."""
     lo, hi = np.array(lo), np.array(hi)
     arc, reach = np.zeros(c.shape, np.bool_), np.zeros(c.shape)
     here, after = np.zeros(len(lo)), np.zeros(len(lo))
-    asked = f, c, q, lo, hi, rising, 0.0, subsets, by_group, arc, here, after, reach
+    asked = f, c, q, lo, hi, rising, tol, subsets, by_group, arc, here, after, reach
     return (lo.tolist(), hi.tolist(), arc, here, reach) if interpreted(tighten.tighten)(*asked) else None
 
 
@@ -120,9 +121,10 @@ def test_a_box_is_cut_to_what_no_condition_shrinks(rising, subsets):
         rng = np.random.default_rng([seed, 1])
         lo = rng.integers(0, 2, len(f)) * (rng.random() < 0.5)
         hi = np.minimum(lo + rng.integers(0, 7, len(f)), q.sum())
-        wanted = shrunk(f.tolist(), c.tolist(), q.tolist(), lo.tolist(), hi.tolist(), subsets)
+        tol = (0.0, 1.0)[seed % 2]
+        wanted = shrunk(f.tolist(), c.tolist(), q.tolist(), lo.tolist(), hi.tolist(), subsets, tol)
         for by_group in (False, True):
-            told = cut(f, c, q, lo, hi, rising, subsets, by_group)
+            told = cut(f, c, q, lo, hi, rising, subsets, by_group, tol)
             assert (told is None) == (wanted is None)
             if told:
                 assert told[:2] == wanted[:2] and (told[2] == wanted[2]).all()

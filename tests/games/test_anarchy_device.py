@@ -8,6 +8,7 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.games.anarchy import IndexCost, RequestLog, poa_index, price_of_anarchy, windows
 from dmodels.games.anarchy import index as index_module
+from dmodels.games.anarchy.enumeration import enumerated
 from dmodels.games.routing import (
     RoutingGame,
     best_response,
@@ -69,8 +70,12 @@ def test_prices_of_five_thousand_games_each(curves, counts, m):
 
 def test_pigous_pair():
     """f = n and f = 2, two requests: the worst equilibrium costs 4, the optimum 3."""
-    pair = price_of_anarchy(RoutingGame([[1.0, 2.0], [2.0, 2.0]], np.zeros((2, 2))), backend="device")
-    assert float(pair.worst_s) == 4 and float(pair.optimum_s) == 3 and bool(pair.exact)
+    game = RoutingGame([[1.0, 2.0], [2.0, 2.0]], np.zeros((2, 2)))
+    pair, found = price_of_anarchy(game, backend="device"), enumerated(game.arrays())
+    assert float(pair.worst_s) == 4 and float(pair.optimum_s) == 3 and bool(pair.exact) and pair.boxes == 4
+    assert [float(cost) for cost in found.nash[:4]] == [3, 4, 3, 4] and float(found.optimum_s) == 3
+    assert found.nash.worst_flow.sum(0).tolist() == [2, 0] and found.profiles == 4
+    assert found.nash.best_flow.sum(0).tolist() == found.optimum_flows[0].sum(0).tolist() == [1, 1]
 
 
 def test_too_many_profiles_are_refused():

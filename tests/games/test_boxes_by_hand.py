@@ -17,11 +17,7 @@ from dmodels.core.tiered import interpreted
 from dmodels.games.anarchy import program
 from dmodels.games.routing import boxes, smooth, tighten
 
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch):
-    """Interpreted however long it takes: nothing is compiled for games of this size."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+pytestmark = pytest.mark.usefixtures("patience")
 
 
 def drawn(seed: int, rising: bool):
@@ -327,13 +323,14 @@ def test_a_search_finds_all_equilibria_and_one_that_is_cut_short_leaves_none_out
     assert cut > 5 and improved > 5 and most_boxes > 5
 
 
-def test_where_nothing_costs_anything_one_look_is_enough():
+@pytest.mark.parametrize("each", [0.0, 3.0])
+def test_where_everybody_pays_the_same_anywhere_one_look_is_enough(each):
     for workers in (1, 3):
-        nothing = np.zeros((workers, 4)), np.zeros((2, workers)), np.array([3, 1])
+        alike = np.full((workers, 4), each), np.zeros((2, workers)), np.array([3, 1])
         x = np.zeros((2, workers), int)
-        x[:, 0] = nothing[2]
-        assert searched(*nothing, 0.0, 0.0, x, 100)[:4] == (0.0,) * 4
-        assert searched(*nothing, 0.0, 0.0, x, 100).boxes == 1
+        x[:, 0] = alike[2]
+        found = searched(*alike, 4 * each, 4 * each, x, 100)
+        assert found[:4] == (4 * each,) * 4 and found.boxes == 1
 
 
 def hull(values: list[float], n: int) -> float:

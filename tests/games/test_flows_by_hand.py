@@ -13,11 +13,7 @@ from dmodels.core.tiered import interpreted
 from dmodels.games.routing import RoutingGame, equilibria, kernels, optima, optimum
 from dmodels.models.latency import TableCurve
 
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch):
-    """Interpreted however long it takes: nothing is compiled for games of this size."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+pytestmark = pytest.mark.usefixtures("patience")
 
 
 def drawn(seed):

@@ -58,10 +58,6 @@ LOG = log_from_rows(iter([{"arrival": 0, "completion": 1, "worker": "a"}]))
             "requests differ in their overlaps; accepted are games of one prefix group, or omega = 0",
         ),
         (
-            lambda: routing.gibbs_profiles(RoutingGame(LINE, np.zeros((21, 2))), 1.0),
-            "2^21 profiles; accepted are at most 2,000,000: use gibbs_loads",
-        ),
-        (
             lambda: routing.logit_equilibria(RoutingGame(LINE, np.zeros((2, 2, 2)), 0.5, [[1, 2], [2, 2]]), 1.0),
             "counts differ in their sum, or are 0; accepted are batches of equal numbers, each from 1",
         ),
@@ -195,6 +191,22 @@ def test_profiles_are_listed_up_to_a_limit(monkeypatch):
     assert profiles.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]] and law.sum() == pytest.approx(1.0)
     with pytest.raises(InputError, match=r"^3\^2 profiles; accepted are at most 4"):
         routing.gibbs_profiles(RoutingGame(affine(np.ones(3), 0.0), np.zeros((2, 3))), 1.0)
+
+
+def test_two_million_profiles_are_few_enough(monkeypatch):
+    """5^9 are 1,953,125, and 2^21 are 2,097,152."""
+
+    class Listed(Exception):
+        """They would be."""
+
+    def product(*names, repeat):
+        raise Listed
+
+    monkeypatch.setattr(stochastic.itertools, "product", product)
+    with pytest.raises(Listed):
+        routing.gibbs_profiles(RoutingGame(affine(np.ones(5), 0.0), np.zeros((9, 5))), 1.0)
+    with pytest.raises(InputError, match=r"^2\^21 profiles; accepted are at most 2,000,000: use gibbs_loads$"):
+        routing.gibbs_profiles(RoutingGame(LINE, np.zeros((21, 2))), 1.0)
 
 
 def test_a_calibrated_cost_has_no_pole_and_the_places_that_are_given():

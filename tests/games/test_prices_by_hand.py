@@ -8,7 +8,7 @@ import pytest
 from dmodels.core.flags import Flag
 from dmodels.games.anarchy import price as module
 from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.routing import NashRange, RoutingGame, optima
+from dmodels.games.routing import NashRange, RoutingGame, optima, optimum
 
 
 def check(p, **wanted):
@@ -20,8 +20,8 @@ def check(p, **wanted):
 @pytest.mark.parametrize("paper_form", [False, True])
 @pytest.mark.parametrize("branches", [0, 2000])
 def test_three_requests_of_which_one_has_no_copy_on_the_second_worker(branches, paper_form, monkeypatch):
-    """One on the first worker and two on the second pay 3 + 3 + 3, two and one 4 + 4 + 0; all on one of them more. It is
-    1 s more where the one without a copy sits on the second. Nobody gains by leaving 3 + 3 + 3, be it 9 or 10 in all.
+    """One on the first worker and two on the second pay 3 + 3 + 3, two and one 4 + 4 + 0; all on one of them more. It
+    is 1 s more where the one without a copy sits on the second. Nobody gains by leaving 3 + 3 + 3, be it 9 or 10.
     The line below 0, 3, 8 and 12 is 7.5 at two requests, which is all that is known without a branch."""
     monkeypatch.setattr(optima, "BRANCHES", branches)
     game = RoutingGame([[3.0, 4.0, 4.0], [0.0, 3.0, 5.0]], [[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]], 1.0)
@@ -118,3 +118,33 @@ def test_what_a_short_search_leaves_open_is_closed_by_a_programme_of_up_to_six_t
         **costs(10.0, 10.0, 8.0, 8.0),
         flags=int(Flag.NOT_CONVERGED),
     )
+
+
+@pytest.mark.parametrize(
+    ("f", "overlap", "limit"),
+    [
+        ([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]], 0.5, 5 / 2),  # lines
+        ([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]], 1.0, 5 / 2),  # whose hits cost nothing
+        ([[1.0, 2.0, 3.0 + 1e-14], [2.0, 2.0, 2.0]], 0.5, 5 / 2),  # but for rounding
+        ([[1.0, 2.0, 3.0 + 1e-10], [2.0, 2.0, 2.0]], 0.5, np.inf),
+        ([[3.0, 4.0, 5.0], [1.0, 3.0, 5.0]], 0.5, np.inf),  # which is below 0 at none
+        ([[3.0, 4.0, 5.0], [1.0, 2.0 + 1e-10, 3.0 + 2e-10]], 0.5, np.inf),
+        ([[3.0, 4.0, 5.0], [1.0, 2.0 + 1e-14, 3.0 + 2e-14]], 0.5, 5 / 2),
+        ([[3.0, 4.0, 5.0], [3.0, 2.0, 1.0]], 0.5, np.inf),
+        ([[3.0, 4.0, 5.0], [1.0, 2.0, np.inf]], 0.5, np.inf),
+        ([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]], 1.5, np.inf),  # more than a whole prefix
+        ([[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]], None, 4 / 3),  # no misses: 1 x (2 - 1) of 2 x 2
+        ([[1.0, 4.0, 4.0], [2.0, 2.0, 2.0]], None, 16 / 10),  # 1 x (4 - 1) of 2 x 4
+        ([[1.0, 4.0, 4.0], [2.0, 2.0, 1.0]], None, np.inf),
+    ],
+)
+@pytest.mark.parametrize("unit", [1.0, 2.0**-40, 2.0**40])
+def test_what_theory_allows_where_a_search_said_nothing(f, overlap, limit, unit, monkeypatch):
+    """All but the optimum may cost anything, as far as it has seen. Beside a game of which it has seen the whole."""
+    omega = 0.0 if overlap is None else unit
+    held = np.zeros((3, 2)) if overlap is None else np.array([[overlap, 0.0], [0.0, 1.0], [overlap, overlap]])
+    game = RoutingGame(unit * np.array(f), np.stack([held, 0 * held]), omega)
+    seen, flow = optimum(game).value.cost_s, np.ones((2, 3, 2))
+    searched = NashRange(seen, seen, seen, seen * [1e6, 1.0], flow, flow)
+    monkeypatch.setattr(module, "search", lambda a, boxes: (searched, np.array([boxes, boxes])))
+    assert price_of_anarchy(game, max_boxes=1).upper == pytest.approx([min(limit, 1e6), 1.0])

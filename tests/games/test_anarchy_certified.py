@@ -13,7 +13,7 @@ from dmodels.core.flags import Flag
 from dmodels.games import routing
 from dmodels.games.anarchy import bounds, coarse_ceiling_s, price_of_anarchy, smoothness
 from dmodels.games.anarchy import price as module
-from dmodels.games.anarchy.program import dual_bound, equilibrium_program, programme, unknowns_count
+from dmodels.games.anarchy.program import dual_bound, equilibrium_program, programme, solve_program, unknowns_count
 from dmodels.games.routing import RoutingGame, least_potential_flow
 from dmodels.models.latency import LatencyCurve, affine
 
@@ -121,6 +121,15 @@ def test_a_programme_of_one_worker_has_nothing_to_find():
     assert unknowns_count(a.f[0], a.cost[0], a.counts[0]) == 2  # the load, and who it is of
     either = RoutingGame([[1.0], [1.0]], np.zeros((1, 2))).arrays()
     assert unknowns_count(either.f[0], either.cost[0], either.counts[0]) == 2 * 2 + 2 * 2
+
+
+@pytest.mark.parametrize(("miss", "more"), [(0.1, 0.0), (0.3, 0.0), (1e-9, 2.0**-51)])
+def test_ties_that_rounding_tells_apart_are_left_in_a_programme(miss, more):
+    """A pays 3 and a little more on the first worker, of which a miss is some, or 3 beside B on the second; which is
+    3 + 1 with B, or 3 + 3."""
+    f, c = np.array([[3.0 - miss + more, 50.0], [1.0, 3.0]]), np.array([[miss, 0.0], [9 * miss, 0.0]])
+    told = solve_program(programme(f, c, np.array([1, 1]))).value
+    assert [told["floor_s"], told["ceiling_s"]] == pytest.approx([4.0, 6.0])
 
 
 @pytest.mark.parametrize("failed", [(True, False), (False, True), (True, True)])

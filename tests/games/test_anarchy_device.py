@@ -89,11 +89,14 @@ LARGE = pytest.mark.slow
 @pytest.mark.parametrize("count", [64, pytest.param(10_000, marks=LARGE)])
 @pytest.mark.parametrize("curves", CURVES)
 def test_best_responses_are_the_hosts_move_by_move(curves, count):
-    """10^5 in the slow runs: five kinds of curves, two starts."""
+    """10^5 and more in the slow runs: five kinds of curves, two starts."""
     rng = np.random.default_rng(3)
     game = games(rng, curves, count, [3, 2], 3)
-    for start in (None, np.broadcast_to([0, 0, 1, 2, 2], (count, 5))):
-        found, known = (best_response(game, start, backend=b) for b in ("device", "cpu"))
+    some = rng.integers(1, [4, 3], (count, 2))  # and other games fewer requests than one of them
+    some[0] = [3, 2]
+    begun = np.broadcast_to([0, 0, 1, 2, 2], (count, 5))
+    for one, start in ((game.replace(counts=some), None), (game, None), (game, begun)):
+        found, known = (best_response(one, start, backend=b) for b in ("device", "cpu"))
         np.testing.assert_array_equal(found.value.flow, known.value.flow)
         np.testing.assert_array_equal(found.steps, known.steps)
         np.testing.assert_array_equal(found.flags, known.flags)

@@ -80,6 +80,36 @@ def test_times_of_day_are_seconds_and_corrupted_ones_are_none():
     assert len(log_from_rows(iter(times))) == len(ROWS)
     late = [times[0] | {"id": "ms", "arrival": 1.8e12, "completion": 1.8e12 + 1000.0}]
     assert log_from_rows(iter([*times, *late])).problems == {"bad number": 1}
+    ends = [{"arrival": -1e12, "completion": 1e12, "worker": "a"}, {"completion": 1.001e12, "worker": "a"}]
+    log = log_from_rows(iter([*ends, {"arrival": -1.001e12, "worker": "a"}]))
+    assert log.latency_s.tolist() == [2e12] and log.problems == {"bad number": 2}
+
+
+def test_a_log_is_the_same_in_blocks_of_any_size(monkeypatch):
+    """Rows of all kinds: shares by order, by name and of one's own, prefixes, and what is of no use."""
+    rng = np.random.default_rng(7)
+    said = [
+        lambda: {"overlap": rng.integers(0, 5, 3).tolist()},
+        lambda: {"overlap": (rng.integers(0, 5, 3) / 4).tolist()},
+        lambda: {"overlap": {f"w{j}": 0.25 for j in rng.permutation(4)[: rng.integers(3)]}},
+        lambda: {"overlap": 0.75},
+        lambda: {"prefix": " ".join(map(str, rng.integers(0, 4, rng.integers(1, 6))))},
+        lambda: {"ttft": float(rng.integers(-1, 9))},
+        dict,
+    ]
+    rows = []
+    for k in range(90):
+        at = float(rng.integers(0, 200))
+        row = {"id": int(rng.integers(80)), "arrival": at, "completion": at + float(rng.integers(-1, 20))}
+        rows.append(row | {"worker": f"w{rng.integers(4)}", "latency": at % 5 or None} | said[int(rng.integers(7))]())
+        rows += ["torn"] * (k % 20 == 7)
+    told = []
+    for size in (8192, 7, 1):
+        monkeypatch.setattr("dmodels.core.rows.BATCH_ROWS", size)
+        log = log_from_rows(iter(rows), workers=["w0", "w1", "w2"], gap_s=4.0)
+        told.append({name: repr(np.asarray(value).tolist()) for name, value in vars(log).items()})
+    assert told[0] == told[1] == told[2] and len(log.problems) == 7
+    assert 20 < len(log) < 70 and len(log.notices) == 2
 
 
 def test_worker_objects_and_other_names():

@@ -150,6 +150,8 @@ def test_static_policies_against_the_optimum(m, n):
 
 
 def test_policies_do_what_they_say():
+    known = "round robin", "random", "power of two", "shortest queue", "cache affine", "dynamo", "marginal cost"
+    assert POLICIES == known  # in the order in which they are shown
     rng = np.random.default_rng(3)
     game = RoutingGame(affine(np.ones(3), 0.0), np.eye(3), 0.5, [4.0, 4, 4])
     for name in ("round robin", "shortest queue"):

@@ -14,8 +14,8 @@ import pytest
 from scipy.optimize import linprog
 
 from dmodels.core.tiered import interpreted
-from dmodels.games.anarchy import program
-from dmodels.games.routing import boxes, smooth, tighten
+from dmodels.games.anarchy import coarse_ceiling_s, program
+from dmodels.games.routing import RoutingGame, boxes, kernels, smooth, tighten
 
 pytestmark = pytest.mark.usefixtures("patience")
 
@@ -380,6 +380,50 @@ def test_what_nobody_gains_by_going_to_a_known_place_bounds(s):
         assert told == pytest.approx(worst - (s - 1) * private)
         checked += lo != hi
     assert checked > 4
+
+
+def test_a_search_of_one_look_says_what_its_box_does():
+    """From an equilibrium that is known: what each request and the loads may cost, and what nobody gains by a placement
+    allows, once for all requests together and once with a sixth of what they pay; and rounding for each of them."""
+    by_sixth, tol = 0, 0.25
+    for seed in (*range(12), 140, 289, 360):
+        rng = np.random.default_rng(seed)
+        workers, q = int(rng.integers(2, 4)), rng.integers(1, 5, int(rng.integers(1, 4)))
+        total = int(q.sum())
+        f = np.sort(rng.integers(0, 12, (workers, total)).astype(float), axis=1)
+        c = rng.integers(0, 8, (len(q), workers)).astype(float)
+        largest = interpreted(tighten.largest_loads)(f, c, total, True)
+        box = cut(f, c, q, [0] * workers, largest, True, True, True)
+        x = interpreted(kernels.greedy)(f, c, q)
+        interpreted(kernels.respond)(f, c, x, 0.0, 40)
+        known = interpreted(kernels.social_cost)(f, c, x)
+        lo, hi, arc, here, reach = map(np.array, box)
+        convex = bool((np.diff(np.c_[np.zeros(workers), f * np.arange(1, total + 1)], 2) >= 0).all())
+        low, high = interpreted(boxes.bounds)(f, c, q, lo, hi, True, convex, arc, here, reach)
+        paid = interpreted(smooth.cost_ceilings)(f, c, q, lo, hi, arc, reach)
+        one, sixth = (interpreted(smooth.smooth_ceiling)(f, c, x, (lo, hi), paid, s) + total * tol for s in (1.0, 1.2))
+        told = searched(f, c, q, known, known, x, 1, tol)
+        if box[0] == box[1] or (low >= known - tol and high <= known + tol):
+            assert (told.floor, told.ceiling) == pytest.approx((known, known))
+        else:
+            assert (told.floor, told.ceiling) == pytest.approx((min(low, known), max(min(high, one, sixth), known)))
+            by_sixth += known < sixth < min(one, high) - 1e-6
+        assert told.boxes == 1
+    assert by_sixth > 1
+
+
+@pytest.mark.parametrize(
+    ("requests", "power", "s"),
+    [(8, 1, 1.0), (6, 1.2, 1.1), (8, 1.5, 1.25), (8, 2, 1.5), (8, 3, 2.0), (10, 4, 3.0), (12, 6, 5.0), (24, 14, 10.0)],
+)
+def test_what_coarse_equilibria_of_two_alike_workers_cost_at_most(requests, power, s):
+    """f = n^power, half of the requests on each in the optimum: by that s of those that are tried which says least."""
+    pays = [float(n) ** power for n in range(requests + 1)]
+    late = [pays[min(n + 1, requests)] for n in range(requests + 1)]
+    curve = [s * requests / 2 * late[n] - (s - 1) * n * pays[n] for n in range(requests + 1)]
+    worst = max(hull(curve, n) + hull(curve, requests - n) for n in range(requests + 1))
+    told = coarse_ceiling_s(RoutingGame([pays[1:]] * 2, np.ones((1, 2)), 0.0, [requests]))
+    assert float(told) == pytest.approx(worst)
 
 
 def programmed(f, c, q, lo, hi, arc, reach, most):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.tiered import interpreted
-from dmodels.games.routing import RoutingGame, equilibria, kernels, optima, optimum
+from dmodels.games.routing import RoutingGame, equilibria, kernels, optima, optimum, policies
 from dmodels.models.latency import TableCurve
 
 pytestmark = pytest.mark.usefixtures("patience")
@@ -42,8 +42,12 @@ def social(f, c, x):
 
 def test_the_move_that_gains_most():
     """The first of equals, and none below the rounding that is asked for."""
-    for seed in range(120):
+    for seed in range(160):
         f, c, _, x = drawn(seed)
+        if seed >= 120:  # one request alone, on one of four workers that are faster with two
+            rng = np.random.default_rng(seed)
+            f = -np.sort(-rng.integers(0, 30, (4, 2)).astype(float), axis=1)
+            c, x = rng.integers(0, 20, (1, 4)).astype(float), rng.permuted([[1, 0, 0, 0]], axis=1)
         n, gains = x.sum(0), {}
         assert interpreted(kernels.loads_of)(x).tolist() == n.tolist()
         assert interpreted(kernels.social_cost)(f, c, x) == social(f, c, x)
@@ -80,6 +84,21 @@ def test_requests_that_come_in_turn_take_the_cheapest_worker():
                 x[g, pick] += 1
                 n[pick] += 1
         assert interpreted(kernels.greedy)(f, c, q).tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("cost", [[2.0, 0.5, 1.0, 0.5], [0.25, 0.5], [3.0, 3.0, 3.0], [7.0]])
+@pytest.mark.parametrize("by_range", [True, False])
+def test_a_draw_takes_each_worker_for_its_share_of_all_numbers(cost, by_range):
+    """e^(-cost / tau) of the sum, in their order, tau in seconds or in ranges of the costs; at 0 the first of the
+    cheapest."""
+    cost, draw = np.array(cost), interpreted(policies._draw)
+    spread = np.ptp(cost) or 1.0
+    assert all(draw(cost, 0.0, u, by_range) == cost.argmin() for u in (0.0, 0.5, 0.999))
+    for tau in (0.3, 2.0):
+        weight = np.exp(-cost / (tau * (spread if by_range else 1.0)))
+        ends = np.cumsum(weight) / weight.sum()
+        told = [draw(cost, tau, (k + 0.5) / 100, by_range) for k in range(100)]
+        assert told == [int(np.searchsorted(ends, (k + 0.5) / 100)) for k in range(100)]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

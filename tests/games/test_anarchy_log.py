@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import TraceError
-from dmodels.games.anarchy import driver, log_from_rows, read_log, windows
+from dmodels.games.anarchy import IndexCost, driver, log_from_rows, read_log, windows
 
 ROWS = [
     {"id": f"r{i}", "arrival": i * 0.1, "completion": i * 0.1 + 1.0, "worker": f"w{i % 2}", "overlap": 0.25}
@@ -45,7 +45,7 @@ def test_prefixes_are_replayed_in_order_of_arrival():
     ]
     log = log_from_rows(iter(rows))
     np.testing.assert_allclose(log.overlap, [[0, 0], [2 / 3, 0], [2 / 3, 2 / 3]])
-    assert "never evict" in log.notices[0]
+    assert "never evict" in log.notices[0] and log.ids == ("row 1", "row 2", "row 3")
 
 
 def test_an_idle_system_is_the_quickest_twentieth():
@@ -100,7 +100,11 @@ def test_a_log_is_the_same_in_blocks_of_any_size(monkeypatch):
     rows = []
     for k in range(90):
         at = float(rng.integers(0, 200))
-        row = {"id": int(rng.integers(80)), "arrival": at, "completion": at + float(rng.integers(-1, 20))}
+        row = {
+            "id": int(rng.integers(80)) if k % 4 else None,
+            "arrival": at,
+            "completion": at + float(rng.integers(-1, 20)),
+        }
         rows.append(row | {"worker": f"w{rng.integers(4)}", "latency": at % 5 or None} | said[int(rng.integers(7))]())
         rows += ["torn"] * (k % 20 == 7)
     told = []
@@ -202,6 +206,9 @@ def test_windows_multiply_to_the_index_and_name_the_driver():
     log = log_from_rows(iter(rows))
     w = windows(log, size=100, step=50)
     np.testing.assert_allclose(w.routing * w.constant * w.queueing, w.index.poa_hat, rtol=1e-12)
+    short, long = windows(log), windows(log, 512, 256, IndexCost(0.005, 0.02, 0.01, 2.0, 64.0, 0.015), False, None)
+    assert len(short.start_s) == 1 and short.end_s[0] == log.completion_s[511]
+    assert repr(short) == repr(long)
     assert driver(w)[0] == "constant" and driver(w)[-1] == "queue"
     assert w.end_s[0] == log.completion_s[99] and (np.diff(w.end_s) >= 0).all()
     unsaid = windows(log)  # 512 requests, and the next window half of that later, which is not whole

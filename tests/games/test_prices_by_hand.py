@@ -8,7 +8,7 @@ import pytest
 from dmodels.core.flags import Flag
 from dmodels.games.anarchy import price as module
 from dmodels.games.anarchy import price_of_anarchy
-from dmodels.games.routing import NashRange, RoutingGame, optima, optimum
+from dmodels.games.routing import NashRange, RoutingGame, best_response, nash_range, optima, optimum, worker_of_each
 
 
 def check(p, **wanted):
@@ -42,6 +42,32 @@ def test_three_requests_of_which_one_has_no_copy_on_the_second_worker(branches, 
         optimum_bound_s=bound,
         flags=int(Flag.OUT_OF_DOMAIN) * paper_form,
     )
+
+
+@pytest.mark.parametrize("branches", [0, 2000])
+def test_the_least_and_the_ends_of_the_equilibria_of_these_three(branches, monkeypatch):
+    """What one of them gains by leaving 3 + 3 + 3 is -1 s or less at 9 in all; at 10 the one that misses gains 0."""
+    monkeypatch.setattr(optima, "BRANCHES", branches)
+    game = RoutingGame([[3.0, 4.0, 4.0], [0.0, 3.0, 5.0]], [[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]], 1.0)
+    least, ends = optimum(game), nash_range(game)
+    at = least.value.assignment.tolist()
+    assert at[1] == 0 and sorted(at) == [0, 0, 1] and least.value.flow.tolist() == np.eye(2, dtype=int)[at].tolist()
+    assert (least.value.cost_s, least.value.potential_s, least.steps) == (8.0, 3.0 + 4.0 + 0.0, 0)
+    assert least.certificate["bound_s"] == pytest.approx(8.0 if branches else 7.5)
+    assert least.certificate["gap_s"] == pytest.approx(0.0 if branches else 0.5, abs=1e-9)
+    assert least.flags == (0 if branches else Flag.NOT_CONVERGED)
+    assert [float(cost) for cost in ends.value[:4]] == [9.0, 10.0, 9.0, 10.0] and ends.flags == 0
+    assert ends.value.best_flow.tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert ends.value.worst_flow.sum(0).tolist() == [1, 2] and ends.value.worst_flow[1].tolist() == [0, 1]
+    assert ends.certificate["complete"] and ends.certificate["gain_s"] == 0.0 and ends.steps == 3
+    again = best_response(game, worker_of_each(ends.value.worst_flow))
+    assert (again.value.cost_s, again.value.potential_s, again.steps, again.flags) == (
+        10.0,
+        3.0 + 0.0 + 3.0 + 1.0,
+        0,
+        0,
+    )
+    assert again.certificate["gain_s"] == 0.0
 
 
 ONE = dict.fromkeys(("lower", "upper", "stability_lower", "stability_upper"), 1.0)

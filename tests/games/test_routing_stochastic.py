@@ -106,6 +106,14 @@ def test_logit_equilibrium_is_its_own_response():
     np.testing.assert_allclose(late.value["probability"], s.value["probability"], atol=1e-8)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_nobody_goes_where_nobody_is_served():
+    """At once, without damping: both on the other worker, for 2 s each."""
+    s = logit_equilibrium(RoutingGame([[1.0, 2.0], [np.inf, np.inf]], np.zeros((1, 2)), 0.0, [2.0]), 0.5, damping=1.0)
+    assert s.value["probability"].tolist() == [[1.0, 0.0]] and s.value["mean_cost_s"] == 4.0
+    assert s.steps == 2 and s.certificate["residual"] == 0.0 and s.flags == 0
+
+
 def test_logit_equilibrium_with_groups_matches_enumeration():
     rng = np.random.default_rng(1)
     f, c = random_game(rng, "nondecreasing", 3)

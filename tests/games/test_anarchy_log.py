@@ -53,6 +53,8 @@ def test_an_idle_system_is_the_quickest_twentieth():
     rows = [r | {"id": f"{r['id']} {k}", "latency": 1.0 if k < 6 else 4.0} for k, r in enumerate((ROWS * 3)[:100])]
     found = windows(log_from_rows(iter(rows)), size=100, base_s=None)
     assert float(found.queueing[0]) == pytest.approx(3.82)
+    every = [len(windows(log_from_rows(iter(rows)), size).start_s) for size in (1, 2, 3, 100)]
+    assert every == [100, 99, 98, 1]  # half a window apart, one request at least
 
 
 def test_each_complaint_names_its_row():

@@ -153,6 +153,22 @@ def test_the_optimum_where_latencies_step_by_trying_every_flow():
 
 
 @pytest.mark.parametrize(
+    "f",
+    [
+        [[4.0, 6.0, 9.0, 11.0], [10.0, 1.0, 8.0, 3.0], [8.0, 7.0, 6.0, 4.0]],  # all on the second: one load is left
+        [[6.0, 9.0, 3.0, 9.0, 6.0], [6.0, 2.0, 4.0, 7.0, 3.0], [3.0, 10.0, 4.0, 5.0, 3.0]],
+        [[3.0, 8.0, 8.0, 0.0, 3.0], [11.0, 2.0, 9.0, 4.0, 6.0], [8.0, 0.0, 2.0, 3.0, 3.0]],
+    ],
+)
+def test_the_optimum_where_the_loads_beside_it_are_dear(f):
+    """Of alike requests, as many as latencies are told: by every way to split them."""
+    f = np.array(f)
+    least = min(sum(n * f[j, n - 1] for j, n in enumerate(way) if n) for way in splits(f.shape[1], 3))
+    found = optimum(RoutingGame(f, np.zeros((1, 3)), 0.0, [f.shape[1]]), backend="cpu")
+    assert float(found.value.cost_s) == least == pytest.approx(float(found.certificate["bound_s"])) and not found.flags
+
+
+@pytest.mark.parametrize(
     "f, c, blurred",
     [
         ([[1e6, 2e6], [1e6, 3e6]], [[0.0, 1e-10]], True),  # sums of a million have no room for that

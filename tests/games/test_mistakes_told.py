@@ -212,4 +212,8 @@ def test_two_million_profiles_are_few_enough(monkeypatch):
 def test_a_calibrated_cost_has_no_pole_and_the_places_that_are_given():
     data = np.array([[1.0, 2.0, 3.0]]), np.array([[0, 0, 1]]), np.zeros((1, 3, 2))
     found, other = calibrated_cost(*data), calibrated_cost(*data, 9.0)
-    assert (float(found.d_s), float(found.capacity), float(other.capacity)) == (0.0, 64.0, 9.0)
+    assert (float(found.d_s), float(found.beta)) == (0.0, 2.0)
+    for shaped in ([a[0] for a in data], [a[None] for a in data]):  # one window, or a batch of batches
+        one = calibrated_cost(*shaped)
+        assert (float(one.a_s), float(one.b_s)) == pytest.approx((float(found.a_s), float(found.b_s)))
+    assert (float(found.capacity), float(other.capacity)) == (64.0, 9.0)

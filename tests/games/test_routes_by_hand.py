@@ -75,3 +75,18 @@ def test_costs_and_gains_of_every_request(shapes, most):
             seated = sorted(zip(owner, at, strict=True))
             assert flows[which].tolist() == [[seated.count((g, j)) for j in range(3)] for g in range(2)]
             assert routing.worker_of_each(flows[which]).tolist() == [j for _, j in seated]
+
+
+@pytest.mark.parametrize("most_boxes", [1, 3])
+def test_ends_of_a_short_search_are_equilibria_of_their_costs(most_boxes):
+    """The cheaper first, whichever was found first; what was not looked at lies outside."""
+    rng = np.random.default_rng(2)
+    f, overlap = rng.integers(0, 9, (60, 3, 4)).astype(float), rng.integers(0, 3, (60, 2, 3)) / 2
+    game = RoutingGame(f, overlap, 4.0, [2, 2])
+    found = routing.nash_range(game, max_boxes=most_boxes)
+    ends = found.value
+    assert (ends.best_floor_s <= ends.best_s).all() and (ends.worst_s <= ends.worst_ceiling_s).all()
+    for flow, cost in ((ends.best_flow, ends.best_s), (ends.worst_flow, ends.worst_s)):
+        assert routing.social_cost_s(game, flow) == pytest.approx(cost) and (routing.gain_s(game, flow) <= 1e-12).all()
+    assert (ends.best_s <= ends.worst_s).all() and (ends.best_s < ends.worst_s).sum() > 10
+    assert found.certificate["complete"].sum() < 50

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -11,7 +13,7 @@ from dmodels.core.flags import Flag
 from dmodels.games import routing
 from dmodels.games.anarchy import bounds, coarse_ceiling_s, price_of_anarchy, smoothness
 from dmodels.games.anarchy import price as module
-from dmodels.games.anarchy.program import dual_bound, equilibrium_program, programme
+from dmodels.games.anarchy.program import dual_bound, equilibrium_program, programme, solve_program, unknowns_count
 from dmodels.games.routing import RoutingGame, least_potential_flow
 from dmodels.models.latency import LatencyCurve, affine
 
@@ -104,6 +106,47 @@ def test_smoothness_is_the_linear_programme_over_lambda_and_mu():
         assert np.isinf(price) or price == pytest.approx(found.fun, rel=1e-9)
 
 
+def test_where_no_share_of_the_worse_is_needed_none_is_taken():
+    """f = 1, 1, 2: a third request pays at most twice what one pays alone, whatever two of them pay: 2 = lambda."""
+    found = smoothness(RoutingGame([[1.0, 1.0, 2.0]], np.zeros((3, 1))))
+    assert [float(value) for value in found] == [2.0, 0.0, 2.0]
+
+
+def test_a_programme_of_one_worker_has_nothing_to_find():
+    """Both loads are known, and so is what they cost; of two workers that one request may take each has two loads."""
+    alone = RoutingGame([[1.0, 2.0, 4.0]], np.zeros((3, 1)))
+    s, a = equilibrium_program(alone), alone.arrays()
+    assert s.value == {"ceiling_s": 12.0, "floor_s": 12.0} and s.steps == s.flags == 0
+    assert s.certificate["gap_s"].tolist() == [0.0, 0.0]
+    assert unknowns_count(a.f[0], a.cost[0], a.counts[0]) == 2  # the load, and who it is of
+    either = RoutingGame([[1.0], [1.0]], np.zeros((1, 2))).arrays()
+    assert unknowns_count(either.f[0], either.cost[0], either.counts[0]) == 2 * 2 + 2 * 2
+
+
+@pytest.mark.parametrize(("miss", "more"), [(0.1, 0.0), (0.3, 0.0), (1e-9, 2.0**-51)])
+def test_ties_that_rounding_tells_apart_are_left_in_a_programme(miss, more):
+    """A pays 3 and a little more on the first worker, of which a miss is some, or 3 beside B on the second; which is
+    3 + 1 with B, or 3 + 3."""
+    f, c = np.array([[3.0 - miss + more, 50.0], [1.0, 3.0]]), np.array([[miss, 0.0], [9 * miss, 0.0]])
+    told = solve_program(programme(f, c, np.array([1, 1]))).value
+    assert [told["floor_s"], told["ceiling_s"]] == pytest.approx([4.0, 6.0])
+
+
+@pytest.mark.parametrize("failed", [(True, False), (False, True), (True, True)])
+def test_what_a_solver_does_not_find_is_not_bounded(failed, monkeypatch):
+    """The ceiling, the floor, or both."""
+    game, answers = RoutingGame(affine([1.0, 1.0], 0.0), np.eye(2), 0.75), iter(failed)
+    solve = lambda *asked, **more: SimpleNamespace(status=4) if next(answers) else linprog(*asked, **more)
+    monkeypatch.setattr("scipy.optimize.linprog", solve)
+    s = equilibrium_program(game)
+    ceiling, floor = np.inf if failed[0] else 3.5, -np.inf if failed[1] else 2.0
+    assert s.value == {"ceiling_s": pytest.approx(ceiling), "floor_s": pytest.approx(floor)}
+    assert s.certificate["gap_s"] == pytest.approx([np.inf if no else 0.0 for no in failed], abs=1e-9)
+    found = [name for name, no in zip(("ceiling", "floor"), failed, strict=True) if not no]
+    duals = {f"{name}_{kind}_duals" for name in found for kind in ("above", "equal")}
+    assert set(s.certificate) == {"gap_s"} | duals and int(s.flags) == Flag.NOT_CONVERGED
+
+
 def test_poles_and_falling_latencies_are_not_smooth():
     assert np.isinf(smoothness(RoutingGame([[1.0, 1.0, np.inf]], np.zeros((3, 1)))).price)
     assert np.isinf(smoothness(RoutingGame([[2.0, 1.0, 1.0]], np.zeros((3, 1)))).price)
@@ -178,7 +221,9 @@ def test_wide_boxes_are_bounded_by_smoothness():
 def test_poles_within_reach_leave_no_bound_on_coarse_equilibria():
     game = RoutingGame(LatencyCurve([0.1, 0.1], 0.0, 1.0, [3.0, 4.0]), np.ones((5, 2)), 1.0)
     assert np.isinf(coarse_ceiling_s(game))
-    assert int(equilibrium_program(game, coarse=True).flags) == Flag.NOT_CONVERGED
+    coarse = equilibrium_program(game, coarse=True)
+    assert coarse.value == {"ceiling_s": np.inf, "floor_s": -np.inf} and int(coarse.flags) == Flag.NOT_CONVERGED
+    assert coarse.certificate["gap_s"].tolist() == [np.inf, np.inf] and coarse.steps == 0
     pure = equilibrium_program(game)
     assert int(pure.flags) == 0 and float(routing.nash_range(game).value.worst_s) <= pure.value["ceiling_s"] + 1e-9
 

@@ -8,6 +8,7 @@ import pytest
 from dmodels.core.errors import InputError
 from dmodels.games.anarchy import IndexCost, RequestLog, poa_index, price_of_anarchy, windows
 from dmodels.games.anarchy import index as index_module
+from dmodels.games.anarchy.enumeration import enumerated
 from dmodels.games.routing import (
     RoutingGame,
     best_response,
@@ -69,8 +70,12 @@ def test_prices_of_five_thousand_games_each(curves, counts, m):
 
 def test_pigous_pair():
     """f = n and f = 2, two requests: the worst equilibrium costs 4, the optimum 3."""
-    pair = price_of_anarchy(RoutingGame([[1.0, 2.0], [2.0, 2.0]], np.zeros((2, 2))), backend="device")
-    assert float(pair.worst_s) == 4 and float(pair.optimum_s) == 3 and bool(pair.exact)
+    game = RoutingGame([[1.0, 2.0], [2.0, 2.0]], np.zeros((2, 2)))
+    pair, found = price_of_anarchy(game, backend="device"), enumerated(game.arrays())
+    assert float(pair.worst_s) == 4 and float(pair.optimum_s) == 3 and bool(pair.exact) and pair.boxes == 4
+    assert [float(cost) for cost in found.nash[:4]] == [3, 4, 3, 4] and float(found.optimum_s) == 3
+    assert found.nash.worst_flow.sum(0).tolist() == [2, 0] and found.profiles == 4
+    assert found.nash.best_flow.sum(0).tolist() == found.optimum_flows[0].sum(0).tolist() == [1, 1]
 
 
 def test_too_many_profiles_are_refused():
@@ -84,11 +89,14 @@ LARGE = pytest.mark.slow
 @pytest.mark.parametrize("count", [64, pytest.param(10_000, marks=LARGE)])
 @pytest.mark.parametrize("curves", CURVES)
 def test_best_responses_are_the_hosts_move_by_move(curves, count):
-    """10^5 in the slow runs: five kinds of curves, two starts."""
+    """10^5 and more in the slow runs: five kinds of curves, two starts."""
     rng = np.random.default_rng(3)
     game = games(rng, curves, count, [3, 2], 3)
-    for start in (None, np.broadcast_to([0, 0, 1, 2, 2], (count, 5))):
-        found, known = (best_response(game, start, backend=b) for b in ("device", "cpu"))
+    some = rng.integers(1, [4, 3], (count, 2))  # and other games fewer requests than one of them
+    some[0] = [3, 2]
+    begun = np.broadcast_to([0, 0, 1, 2, 2], (count, 5))
+    for one, start in ((game.replace(counts=some), None), (game, None), (game, begun)):
+        found, known = (best_response(one, start, backend=b) for b in ("device", "cpu"))
         np.testing.assert_array_equal(found.value.flow, known.value.flow)
         np.testing.assert_array_equal(found.steps, known.steps)
         np.testing.assert_array_equal(found.flags, known.flags)

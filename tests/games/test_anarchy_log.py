@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmodels.core.errors import TraceError
-from dmodels.games.anarchy import driver, log_from_rows, read_log, windows
+from dmodels.games.anarchy import IndexCost, driver, log_from_rows, read_log, windows
 
 ROWS = [
     {"id": f"r{i}", "arrival": i * 0.1, "completion": i * 0.1 + 1.0, "worker": f"w{i % 2}", "overlap": 0.25}
@@ -45,7 +45,7 @@ def test_prefixes_are_replayed_in_order_of_arrival():
     ]
     log = log_from_rows(iter(rows))
     np.testing.assert_allclose(log.overlap, [[0, 0], [2 / 3, 0], [2 / 3, 2 / 3]])
-    assert "never evict" in log.notices[0]
+    assert "never evict" in log.notices[0] and log.ids == ("row 1", "row 2", "row 3")
 
 
 def test_an_idle_system_is_the_quickest_twentieth():
@@ -53,6 +53,8 @@ def test_an_idle_system_is_the_quickest_twentieth():
     rows = [r | {"id": f"{r['id']} {k}", "latency": 1.0 if k < 6 else 4.0} for k, r in enumerate((ROWS * 3)[:100])]
     found = windows(log_from_rows(iter(rows)), size=100, base_s=None)
     assert float(found.queueing[0]) == pytest.approx(3.82)
+    every = [len(windows(log_from_rows(iter(rows)), size).start_s) for size in (1, 2, 3, 100)]
+    assert every == [100, 99, 98, 1]  # half a window apart, one request at least
 
 
 def test_each_complaint_names_its_row():
@@ -80,6 +82,40 @@ def test_times_of_day_are_seconds_and_corrupted_ones_are_none():
     assert len(log_from_rows(iter(times))) == len(ROWS)
     late = [times[0] | {"id": "ms", "arrival": 1.8e12, "completion": 1.8e12 + 1000.0}]
     assert log_from_rows(iter([*times, *late])).problems == {"bad number": 1}
+    ends = [{"arrival": -1e12, "completion": 1e12, "worker": "a"}, {"completion": 1.001e12, "worker": "a"}]
+    log = log_from_rows(iter([*ends, {"arrival": -1.001e12, "worker": "a"}]))
+    assert log.latency_s.tolist() == [2e12] and log.problems == {"bad number": 2}
+
+
+def test_a_log_is_the_same_in_blocks_of_any_size(monkeypatch):
+    """Rows of all kinds: shares by order, by name and of one's own, prefixes, and what is of no use."""
+    rng = np.random.default_rng(7)
+    said = [
+        lambda: {"overlap": rng.integers(0, 5, 3).tolist()},
+        lambda: {"overlap": (rng.integers(0, 5, 3) / 4).tolist()},
+        lambda: {"overlap": {f"w{j}": 0.25 for j in rng.permutation(4)[: rng.integers(3)]}},
+        lambda: {"overlap": 0.75},
+        lambda: {"prefix": " ".join(map(str, rng.integers(0, 4, rng.integers(1, 6))))},
+        lambda: {"ttft": float(rng.integers(-1, 9))},
+        dict,
+    ]
+    rows = []
+    for k in range(90):
+        at = float(rng.integers(0, 200))
+        row = {
+            "id": int(rng.integers(80)) if k % 4 else None,
+            "arrival": at,
+            "completion": at + float(rng.integers(-1, 20)),
+        }
+        rows.append(row | {"worker": f"w{rng.integers(4)}", "latency": at % 5 or None} | said[int(rng.integers(7))]())
+        rows += ["torn"] * (k % 20 == 7)
+    told = []
+    for size in (8192, 7, 1):
+        monkeypatch.setattr("dmodels.core.rows.BATCH_ROWS", size)
+        log = log_from_rows(iter(rows), workers=["w0", "w1", "w2"], gap_s=4.0)
+        told.append({name: repr(np.asarray(value).tolist()) for name, value in vars(log).items()})
+    assert told[0] == told[1] == told[2] and len(log.problems) == 7
+    assert 20 < len(log) < 70 and len(log.notices) == 2
 
 
 def test_worker_objects_and_other_names():
@@ -172,6 +208,9 @@ def test_windows_multiply_to_the_index_and_name_the_driver():
     log = log_from_rows(iter(rows))
     w = windows(log, size=100, step=50)
     np.testing.assert_allclose(w.routing * w.constant * w.queueing, w.index.poa_hat, rtol=1e-12)
+    short, long = windows(log), windows(log, 512, 256, IndexCost(0.005, 0.02, 0.01, 2.0, 64.0, 0.015), False, None)
+    assert len(short.start_s) == 1 and short.end_s[0] == log.completion_s[511]
+    assert repr(short) == repr(long)
     assert driver(w)[0] == "constant" and driver(w)[-1] == "queue"
     assert w.end_s[0] == log.completion_s[99] and (np.diff(w.end_s) >= 0).all()
     unsaid = windows(log)  # 512 requests, and the next window half of that later, which is not whole

@@ -14,14 +14,10 @@ import pytest
 from scipy.optimize import linprog
 
 from dmodels.core.tiered import interpreted
-from dmodels.games.anarchy import program
-from dmodels.games.routing import boxes, smooth, tighten
+from dmodels.games.anarchy import coarse_ceiling_s, program
+from dmodels.games.routing import RoutingGame, boxes, kernels, smooth, tighten
 
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch):
-    """Interpreted however long it takes: nothing is compiled for games of this size."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+pytestmark = pytest.mark.usefixtures("patience")
 
 
 def drawn(seed: int, rising: bool):
@@ -40,8 +36,9 @@ def others(values, j):
     return [value for k, value in enumerate(values) if k != j]
 
 
-def shrunk(f, c, q, lo, hi, subsets):
-    """The box which no condition shrinks, and its arcs; None where a worker, or a group, has nothing left."""
+def shrunk(f, c, q, lo, hi, subsets, tol=0.0):
+    """The box which no condition shrinks, and its arcs; None where a worker, or a group, has nothing left. Who gains
+    `tol` or less stays."""
     groups, workers, total = range(len(q)), range(len(lo)), int(sum(q))
     lo, hi = list(lo), list(hi)
     while True:
@@ -57,14 +54,14 @@ def shrunk(f, c, q, lo, hi, subsets):
             [min(others([a + x for a, x in zip(after, c[g], strict=True)], j)) - c[g][j] for j in workers]
             for g in groups
         ]
-        arc = [[hi[j] > 0 and here[j] <= reach[g][j] for j in workers] for g in groups]
+        arc = [[hi[j] > 0 and here[j] <= reach[g][j] + tol for j in workers] for g in groups]
         if not all(map(any, arc)):
             return None
         for j in workers:  # whoever sits at the fullest or emptiest of the loads is content
             mine = [g for g in groups if arc[g][j]]
             hi[j] = min(hi[j], sum(q[g] for g in mine))
             most = max((reach[g][j] for g in mine), default=-inf)
-            content = lambda n, j=j, most=most: f[j][n - 1] <= most
+            content = lambda n, j=j, most=most: f[j][n - 1] <= most + tol
             while hi[j] >= max(lo[j], 1) and not content(hi[j]):
                 hi[j] -= 1
             while 1 <= lo[j] <= hi[j] and not content(lo[j]):
@@ -80,7 +77,7 @@ def shrunk(f, c, q, lo, hi, subsets):
                     tempted.append(
                         min([here[j] + c[g][j] for j in workers if arc[g][j] and j != k], default=inf) - c[g][k]
                     )
-            stays = lambda n, k=k, tempted=tempted: n >= total or all(f[k][n] >= least for least in tempted)
+            stays = lambda n, k=k, tempted=tempted: n >= total or all(f[k][n] >= least - tol for least in tempted)
             while lo[k] <= hi[k] and not stays(lo[k]):
                 lo[k] += 1
             while hi[k] >= lo[k] and not stays(hi[k]):
@@ -102,12 +99,12 @@ def shrunk(f, c, q, lo, hi, subsets):
             return lo, hi, arc, here, reach
 
 
-def cut(f, c, q, lo, hi, rising, subsets, by_group):
+def cut(f, c, q, lo, hi, rising, subsets, by_group, tol=0.0):
     """The shipped box, with the same answer."""
     lo, hi = np.array(lo), np.array(hi)
     arc, reach = np.zeros(c.shape, np.bool_), np.zeros(c.shape)
     here, after = np.zeros(len(lo)), np.zeros(len(lo))
-    asked = f, c, q, lo, hi, rising, 0.0, subsets, by_group, arc, here, after, reach
+    asked = f, c, q, lo, hi, rising, tol, subsets, by_group, arc, here, after, reach
     return (lo.tolist(), hi.tolist(), arc, here, reach) if interpreted(tighten.tighten)(*asked) else None
 
 
@@ -120,9 +117,10 @@ def test_a_box_is_cut_to_what_no_condition_shrinks(rising, subsets):
         rng = np.random.default_rng([seed, 1])
         lo = rng.integers(0, 2, len(f)) * (rng.random() < 0.5)
         hi = np.minimum(lo + rng.integers(0, 7, len(f)), q.sum())
-        wanted = shrunk(f.tolist(), c.tolist(), q.tolist(), lo.tolist(), hi.tolist(), subsets)
+        tol = (0.0, 1.0)[seed % 2]
+        wanted = shrunk(f.tolist(), c.tolist(), q.tolist(), lo.tolist(), hi.tolist(), subsets, tol)
         for by_group in (False, True):
-            told = cut(f, c, q, lo, hi, rising, subsets, by_group)
+            told = cut(f, c, q, lo, hi, rising, subsets, by_group, tol)
             assert (told is None) == (wanted is None)
             if told:
                 assert told[:2] == wanted[:2] and (told[2] == wanted[2]).all()
@@ -325,13 +323,14 @@ def test_a_search_finds_all_equilibria_and_one_that_is_cut_short_leaves_none_out
     assert cut > 5 and improved > 5 and most_boxes > 5
 
 
-def test_where_nothing_costs_anything_one_look_is_enough():
+@pytest.mark.parametrize("each", [0.0, 3.0])
+def test_where_everybody_pays_the_same_anywhere_one_look_is_enough(each):
     for workers in (1, 3):
-        nothing = np.zeros((workers, 4)), np.zeros((2, workers)), np.array([3, 1])
+        alike = np.full((workers, 4), each), np.zeros((2, workers)), np.array([3, 1])
         x = np.zeros((2, workers), int)
-        x[:, 0] = nothing[2]
-        assert searched(*nothing, 0.0, 0.0, x, 100)[:4] == (0.0,) * 4
-        assert searched(*nothing, 0.0, 0.0, x, 100).boxes == 1
+        x[:, 0] = alike[2]
+        found = searched(*alike, 4 * each, 4 * each, x, 100)
+        assert found[:4] == (4 * each,) * 4 and found.boxes == 1
 
 
 def hull(values: list[float], n: int) -> float:
@@ -350,6 +349,7 @@ def test_what_nobody_gains_by_going_to_a_known_place_bounds(s):
     checked = 0
     for seed in range(30):
         f, c, q = drawn(seed, rising=False)
+        f, c = (costs / (1.0, 16.0)[seed % 2] for costs in (f, c))  # in a unit of which none is a whole one
         n, total = len(f), int(q.sum())
         box = cut(f, c, q, [0] * n, [total] * n, False, True, True)
         if box is None:
@@ -381,6 +381,50 @@ def test_what_nobody_gains_by_going_to_a_known_place_bounds(s):
         assert told == pytest.approx(worst - (s - 1) * private)
         checked += lo != hi
     assert checked > 4
+
+
+def test_a_search_of_one_look_says_what_its_box_does():
+    """From an equilibrium that is known: what each request and the loads may cost, and what nobody gains by a placement
+    allows, once for all requests together and once with a sixth of what they pay; and rounding for each of them."""
+    by_sixth, tol = 0, 0.25
+    for seed in (*range(12), 140, 289, 360):
+        rng = np.random.default_rng(seed)
+        workers, q = int(rng.integers(2, 4)), rng.integers(1, 5, int(rng.integers(1, 4)))
+        total = int(q.sum())
+        f = np.sort(rng.integers(0, 12, (workers, total)).astype(float), axis=1)
+        c = rng.integers(0, 8, (len(q), workers)).astype(float)
+        largest = interpreted(tighten.largest_loads)(f, c, total, True)
+        box = cut(f, c, q, [0] * workers, largest, True, True, True)
+        x = interpreted(kernels.greedy)(f, c, q)
+        interpreted(kernels.respond)(f, c, x, 0.0, 40)
+        known = interpreted(kernels.social_cost)(f, c, x)
+        lo, hi, arc, here, reach = map(np.array, box)
+        convex = bool((np.diff(np.c_[np.zeros(workers), f * np.arange(1, total + 1)], 2) >= 0).all())
+        low, high = interpreted(boxes.bounds)(f, c, q, lo, hi, True, convex, arc, here, reach)
+        paid = interpreted(smooth.cost_ceilings)(f, c, q, lo, hi, arc, reach)
+        one, sixth = (interpreted(smooth.smooth_ceiling)(f, c, x, (lo, hi), paid, s) + total * tol for s in (1.0, 1.2))
+        told = searched(f, c, q, known, known, x, 1, tol)
+        if box[0] == box[1] or (low >= known - tol and high <= known + tol):
+            assert (told.floor, told.ceiling) == pytest.approx((known, known))
+        else:
+            assert (told.floor, told.ceiling) == pytest.approx((min(low, known), max(min(high, one, sixth), known)))
+            by_sixth += known < sixth < min(one, high) - 1e-6
+        assert told.boxes == 1
+    assert by_sixth > 1
+
+
+@pytest.mark.parametrize(
+    ("requests", "power", "s"),
+    [(8, 1, 1.0), (6, 1.2, 1.1), (8, 1.5, 1.25), (8, 2, 1.5), (8, 3, 2.0), (10, 4, 3.0), (12, 6, 5.0), (24, 14, 10.0)],
+)
+def test_what_coarse_equilibria_of_two_alike_workers_cost_at_most(requests, power, s):
+    """f = n^power, half of the requests on each in the optimum: by that s of those that are tried which says least."""
+    pays = [float(n) ** power for n in range(requests + 1)]
+    late = [pays[min(n + 1, requests)] for n in range(requests + 1)]
+    curve = [s * requests / 2 * late[n] - (s - 1) * n * pays[n] for n in range(requests + 1)]
+    worst = max(hull(curve, n) + hull(curve, requests - n) for n in range(requests + 1))
+    told = coarse_ceiling_s(RoutingGame([pays[1:]] * 2, np.ones((1, 2)), 0.0, [requests]))
+    assert float(told) == pytest.approx(worst)
 
 
 def programmed(f, c, q, lo, hi, arc, reach, most):

@@ -1,5 +1,5 @@
 """What the games' device programs are said to take: work by counting on fingers, room for what they hold, and how many
-profiles are few enough."""
+profiles are few enough; and what loops are said to take, by which they are shared by threads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,30 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
-from dmodels.games.anarchy import IndexCost, RequestLog, enumeration, index_device, poa_index, price_of_anarchy, windows
+from dmodels.games.anarchy import (
+    IndexCost,
+    RequestLog,
+    enumeration,
+    index_device,
+    poa_index,
+    price_of_anarchy,
+    smooth,
+    smoothness,
+    windows,
+)
 from dmodels.games.resource import solve as split
-from dmodels.games.routing import RoutingGame, batches, best_response, equilibria, logit_equilibria, programs
+from dmodels.games.routing import (
+    RoutingGame,
+    batches,
+    best_response,
+    chain,
+    closed_loop,
+    equilibria,
+    logit_equilibria,
+    policies,
+    policy_flows,
+    programs,
+)
 from dmodels.solvers.transportation.device import placement_work
 
 
@@ -35,7 +56,7 @@ def test_work_of_one_game_counted_on_fingers():
 
 
 class Asked(Exception):
-    """A program that is about to run."""
+    """A program, or a loop, that is about to run."""
 
 
 def asked(monkeypatch, module, call):
@@ -153,3 +174,40 @@ def test_programs_of_what_is_not_said(monkeypatch):
         ),
     ):
         assert program(module, short) is program(module, long)
+
+
+#: Seconds of a loop of k games, cells or runs, of n requests or steps, on m workers; of one of each, at least and most.
+LOOPS = {
+    "clients": (chain, lambda k, n, m: closed_loop(np.zeros((1, m)), 2, 0.0, np.ones(k), RNG(0), steps=n), 1e-9, 1e-6),
+    "policies": (policies, lambda k, n, m: policy_flows(alike((), n, m), "dynamo", RNG(0), k, tau=1.0), 1e-8, 1e-6),
+    "equilibria": (equilibria, lambda k, n, m: equilibria.nash_range(alike((k,), n, m)), 1e-6, 1e-3),
+    "play": (equilibria, lambda k, n, m: best_response(alike((k,), n, m), backend="cpu"), 1e-6, 1e-3),
+    "smooth": (smooth, lambda k, n, m: smoothness(alike((k,), n, m)), 1e-9, 1e-6),
+}
+RNG = np.random.default_rng
+
+
+def alike(batch, n, m):
+    return RoutingGame(np.ones((*batch, m, n)), np.zeros((n, m)), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("of", "steps", "workers"),
+    [("clients", 2, 1), ("policies", 2, 1.13), ("equilibria", 1, 1), ("play", 1, 1), ("smooth", 4, 2)],
+)
+def test_what_loops_are_said_to_take(of, steps, workers, monkeypatch):
+    """Twice as long for twice as many, and so for what a step looks at."""
+    module, call, least, most = LOOPS[of]
+
+    def stop(loop, count, work_s):
+        raise Asked(count, work_s)
+
+    def told(*asked):
+        with pytest.raises(Asked) as seen:
+            call(*asked)
+        return seen.value.args
+
+    monkeypatch.setattr(module, "share", stop)
+    (count, one), (double, more), (_, longer), (_, wider) = told(3, 1, 1), told(6, 1, 1), told(3, 2, 1), told(3, 1, 2)
+    assert (count, double) == (3, 6) and least < one / 3 < most
+    assert (more / one, longer / one) == pytest.approx((2, steps)) and wider / one == pytest.approx(workers, rel=0.05)

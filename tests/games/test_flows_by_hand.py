@@ -10,14 +10,10 @@ import numpy as np
 import pytest
 
 from dmodels.core.tiered import interpreted
-from dmodels.games.routing import RoutingGame, equilibria, kernels, optima, optimum
+from dmodels.games.routing import RoutingGame, equilibria, kernels, optima, optimum, policies
 from dmodels.models.latency import TableCurve
 
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch):
-    """Interpreted however long it takes: nothing is compiled for games of this size."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+pytestmark = pytest.mark.usefixtures("patience")
 
 
 def drawn(seed):
@@ -46,8 +42,12 @@ def social(f, c, x):
 
 def test_the_move_that_gains_most():
     """The first of equals, and none below the rounding that is asked for."""
-    for seed in range(120):
+    for seed in range(160):
         f, c, _, x = drawn(seed)
+        if seed >= 120:  # one request alone, on one of four workers that are faster with two
+            rng = np.random.default_rng(seed)
+            f = -np.sort(-rng.integers(0, 30, (4, 2)).astype(float), axis=1)
+            c, x = rng.integers(0, 20, (1, 4)).astype(float), rng.permuted([[1, 0, 0, 0]], axis=1)
         n, gains = x.sum(0), {}
         assert interpreted(kernels.loads_of)(x).tolist() == n.tolist()
         assert interpreted(kernels.social_cost)(f, c, x) == social(f, c, x)
@@ -84,6 +84,21 @@ def test_requests_that_come_in_turn_take_the_cheapest_worker():
                 x[g, pick] += 1
                 n[pick] += 1
         assert interpreted(kernels.greedy)(f, c, q).tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("cost", [[2.0, 0.5, 1.0, 0.5], [0.25, 0.5], [3.0, 3.0, 3.0], [7.0]])
+@pytest.mark.parametrize("by_range", [True, False])
+def test_a_draw_takes_each_worker_for_its_share_of_all_numbers(cost, by_range):
+    """e^(-cost / tau) of the sum, in their order, tau in seconds or in ranges of the costs; at 0 the first of the
+    cheapest."""
+    cost, draw = np.array(cost), interpreted(policies._draw)
+    spread = np.ptp(cost) or 1.0
+    assert all(draw(cost, 0.0, u, by_range) == cost.argmin() for u in (0.0, 0.5, 0.999))
+    for tau in (0.3, 2.0):
+        weight = np.exp(-cost / (tau * (spread if by_range else 1.0)))
+        ends = np.cumsum(weight) / weight.sum()
+        told = [draw(cost, tau, (k + 0.5) / 100, by_range) for k in range(100)]
+        assert told == [int(np.searchsorted(ends, (k + 0.5) / 100)) for k in range(100)]
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -135,6 +150,22 @@ def test_the_optimum_where_latencies_step_by_trying_every_flow():
         assert float(found.certificate["bound_s"]) == pytest.approx(least) and found.certificate["gap_s"] < 1e-8
         bent += not optima.convex_marginals(f)[1].all()
     assert bent > 20
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        [[4.0, 6.0, 9.0, 11.0], [10.0, 1.0, 8.0, 3.0], [8.0, 7.0, 6.0, 4.0]],  # all on the second: one load is left
+        [[6.0, 9.0, 3.0, 9.0, 6.0], [6.0, 2.0, 4.0, 7.0, 3.0], [3.0, 10.0, 4.0, 5.0, 3.0]],
+        [[3.0, 8.0, 8.0, 0.0, 3.0], [11.0, 2.0, 9.0, 4.0, 6.0], [8.0, 0.0, 2.0, 3.0, 3.0]],
+    ],
+)
+def test_the_optimum_where_the_loads_beside_it_are_dear(f):
+    """Of alike requests, as many as latencies are told: by every way to split them."""
+    f = np.array(f)
+    least = min(sum(n * f[j, n - 1] for j, n in enumerate(way) if n) for way in splits(f.shape[1], 3))
+    found = optimum(RoutingGame(f, np.zeros((1, 3)), 0.0, [f.shape[1]]), backend="cpu")
+    assert float(found.value.cost_s) == least == pytest.approx(float(found.certificate["bound_s"])) and not found.flags
 
 
 @pytest.mark.parametrize(

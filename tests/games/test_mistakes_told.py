@@ -58,10 +58,6 @@ LOG = log_from_rows(iter([{"arrival": 0, "completion": 1, "worker": "a"}]))
             "requests differ in their overlaps; accepted are games of one prefix group, or omega = 0",
         ),
         (
-            lambda: routing.gibbs_profiles(RoutingGame(LINE, np.zeros((21, 2))), 1.0),
-            "2^21 profiles; accepted are at most 2,000,000: use gibbs_loads",
-        ),
-        (
             lambda: routing.logit_equilibria(RoutingGame(LINE, np.zeros((2, 2, 2)), 0.5, [[1, 2], [2, 2]]), 1.0),
             "counts differ in their sum, or are 0; accepted are batches of equal numbers, each from 1",
         ),
@@ -197,7 +193,27 @@ def test_profiles_are_listed_up_to_a_limit(monkeypatch):
         routing.gibbs_profiles(RoutingGame(affine(np.ones(3), 0.0), np.zeros((2, 3))), 1.0)
 
 
+def test_two_million_profiles_are_few_enough(monkeypatch):
+    """5^9 are 1,953,125, and 2^21 are 2,097,152."""
+
+    class Listed(Exception):
+        """They would be."""
+
+    def product(*names, repeat):
+        raise Listed
+
+    monkeypatch.setattr(stochastic.itertools, "product", product)
+    with pytest.raises(Listed):
+        routing.gibbs_profiles(RoutingGame(affine(np.ones(5), 0.0), np.zeros((9, 5))), 1.0)
+    with pytest.raises(InputError, match=r"^2\^21 profiles; accepted are at most 2,000,000: use gibbs_loads$"):
+        routing.gibbs_profiles(RoutingGame(LINE, np.zeros((21, 2))), 1.0)
+
+
 def test_a_calibrated_cost_has_no_pole_and_the_places_that_are_given():
     data = np.array([[1.0, 2.0, 3.0]]), np.array([[0, 0, 1]]), np.zeros((1, 3, 2))
     found, other = calibrated_cost(*data), calibrated_cost(*data, 9.0)
-    assert (float(found.d_s), float(found.capacity), float(other.capacity)) == (0.0, 64.0, 9.0)
+    assert (float(found.d_s), float(found.beta)) == (0.0, 2.0)
+    for shaped in ([a[0] for a in data], [a[None] for a in data]):  # one window, or a batch of batches
+        one = calibrated_cost(*shaped)
+        assert (float(one.a_s), float(one.b_s)) == pytest.approx((float(found.a_s), float(found.b_s)))
+    assert (float(found.capacity), float(other.capacity)) == (64.0, 9.0)

@@ -65,6 +65,16 @@ def test_product_form_is_the_enumerated_law():
     assert s.mean_potential_s <= phi.min() + 0.8 * 6 * np.log(3)
 
 
+def test_what_all_wait_is_no_choice():
+    """Ten thousand seconds more for every request change no law, and the costs by as much."""
+    soon, late = (RoutingGame(affine([1.0, 0.5], [b, b + 0.25]), [[0.2, 0.9]] * 3, 1.5) for b in (0.0, 1e4))
+    np.testing.assert_allclose(gibbs_profiles(late, 0.8)[1], gibbs_profiles(soon, 0.8)[1], rtol=1e-9)
+    before, after = gibbs_loads(soon, 0.8), gibbs_loads(late, 0.8)
+    np.testing.assert_allclose(after.load_probability, before.load_probability, rtol=1e-9)
+    more = [after.mean_cost_s - before.mean_cost_s, after.mean_potential_s - before.mean_potential_s]
+    assert more == pytest.approx([3e4, 3e4]) and after.log_partition - before.log_partition == pytest.approx(-3e4 / 0.8)
+
+
 def test_cold_rerouting_leaves_the_potentials_minimum_and_hot_is_uniform():
     """Two homes, omega = 3/4: swapped is an equilibrium of cost 3.5, but at tau -> 0 its probability vanishes."""
     game = RoutingGame(affine([1.0, 1.0], 0.0), np.eye(2), 0.75)
@@ -94,6 +104,14 @@ def test_logit_equilibrium_is_its_own_response():
         game.replace(curve=affine([1.0, 1.0], [1000.0, 1000.5])), 0.7
     )  # what all wait is no choice
     np.testing.assert_allclose(late.value["probability"], s.value["probability"], atol=1e-8)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_nobody_goes_where_nobody_is_served():
+    """At once, without damping: both on the other worker, for 2 s each."""
+    s = logit_equilibrium(RoutingGame([[1.0, 2.0], [np.inf, np.inf]], np.zeros((1, 2)), 0.0, [2.0]), 0.5, damping=1.0)
+    assert s.value["probability"].tolist() == [[1.0, 0.0]] and s.value["mean_cost_s"] == 4.0
+    assert s.steps == 2 and s.certificate["residual"] == 0.0 and s.flags == 0
 
 
 def test_logit_equilibrium_with_groups_matches_enumeration():
@@ -140,6 +158,8 @@ def test_static_policies_against_the_optimum(m, n):
 
 
 def test_policies_do_what_they_say():
+    known = "round robin", "random", "power of two", "shortest queue", "cache affine", "dynamo", "marginal cost"
+    assert POLICIES == known  # in the order in which they are shown
     rng = np.random.default_rng(3)
     game = RoutingGame(affine(np.ones(3), 0.0), np.eye(3), 0.5, [4.0, 4, 4])
     for name in ("round robin", "shortest queue"):

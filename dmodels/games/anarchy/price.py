@@ -9,7 +9,6 @@ to search, theorems, the potential, smoothness (`smooth`) and a linear programme
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -134,27 +133,22 @@ def _ratio(cost: np.ndarray, least: np.ndarray) -> np.ndarray:
 
 
 def _where_cut(a: RoutingArrays, nash: NashRange) -> NashRange:
-    """The range of games whose search was cut short, with the best equilibrium that minimises the potential, and the
-    floor and the ceiling of the linear programme."""
+    """The costs of games whose search was cut short, with the best equilibrium that minimises the potential, and the
+    floor and the ceiling of the linear programme; flows as they were."""
     best, worst, floor, ceiling = (cost.reshape(-1).copy() for cost in nash[:4])
-    best_flow = nash.best_flow.reshape(a.size, *a.cost.shape[1:]).copy()
     for b in np.flatnonzero((floor < best) | (ceiling > worst)):
         one = tuple(array[b % len(array)] for array in a[:3])
         found = least_potential_flow(*one)
-        if found is not None and (cost := social_cost(*one[:2], found)) < best[b]:
-            best[b], best_flow[b] = cost, found
+        if found is not None:
+            best[b] = min(best[b], social_cost(*one[:2], found))
         if unknowns_count(*one) <= UNKNOWNS:
             program = solve_program(programme(*one)).value
             floor[b] = np.clip(program["floor_s"], floor[b], best[b])
             ceiling[b] = np.clip(program["ceiling_s"], worst[b], ceiling[b])
-    shape: Callable[[np.ndarray], np.ndarray] = lambda cost: cost.reshape(a.batch)
-    return NashRange(
-        shape(best),
-        shape(worst),
-        shape(np.minimum(floor, best)),
-        shape(ceiling),
-        best_flow.reshape(nash.best_flow.shape),
-        nash.worst_flow,
+    return nash._replace(
+        best_s=best.reshape(a.batch),
+        best_floor_s=np.minimum(floor, best).reshape(a.batch),
+        worst_ceiling_s=ceiling.reshape(a.batch),
     )
 
 

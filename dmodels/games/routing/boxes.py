@@ -106,7 +106,7 @@ def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
             for j in range(workers):
                 if n[j] < hi[j]:
                     step = (n[j] + 1) * f[j, n[j]] - (n[j] * f[j, n[j] - 1] if n[j] > 0 else 0.0)
-                    if pick < 0 or step < least:
+                    if step < least:
                         pick, least = j, step
             n[pick] += 1
             base_low += least

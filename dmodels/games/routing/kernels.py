@@ -61,7 +61,7 @@ def best_move(f, c, x, n, tol):
             if at == j:  # the cheapest place for all others is where it sits: look at the others
                 there, k = np.inf, -1
                 for other in range(workers):
-                    if other != j and (k < 0 or newcomer[other] + c[g, other] < there):
+                    if other != j and newcomer[other] + c[g, other] < there:
                         there, k = newcomer[other] + c[g, other], other
             gain = here[j] + c[g, j] - there
             if gain > best and here[j] + c[g, j] > there + tol:

@@ -109,8 +109,6 @@ def best_response(f: Array, c: Array, q: Array, x: Array, most: int) -> tuple[Ar
         x = x.at[g, j].add(-1).at[g, to].add(1)
         return x, steps + 1, *best(x)
 
-    if m < 2:
-        return x, jnp.int64(0), jnp.bool_(True)
     start = (x, jnp.int64(0), *best(x))
     x, steps, gains, *_ = jax.lax.while_loop(lambda s: s[2] & (s[1] < most), step, start)
     return x, steps, ~gains
@@ -122,10 +120,10 @@ def greedy(f: Array, c: Array, q: Array) -> Array:
     ends = jnp.cumsum(q)
 
     def arrive(i: Array, x: Array) -> Array:
-        g = jnp.minimum(jnp.sum(ends <= i), groups - 1)
+        g = jnp.sum(ends <= i)  # no group once all are there
         n = jnp.sum(x, axis=0)
         pay = f[jnp.arange(m), jnp.minimum(n, f.shape[1] - 1)] + c[g]
-        return x.at[g, jnp.argmin(pay)].add((i < ends[-1]).astype(x.dtype))
+        return x.at[g, jnp.argmin(pay)].add(1, mode="drop")
 
     x: Array = jax.lax.fori_loop(0, f.shape[1], arrive, jnp.zeros((groups, m), q.dtype))
     return x

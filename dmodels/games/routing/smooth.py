@@ -59,7 +59,7 @@ def smooth_ceiling(f, c, x, box, ceilings, s):
     for j in range(workers):
         widest = max(widest, hi[j])
         left -= lo[j]
-    steps = np.zeros((workers, widest + 1))
+    steps = np.zeros((workers, widest))
     value = np.zeros(widest + 1)
     bound = -(s - 1.0) * private_low
     for j in range(workers):

@@ -125,7 +125,8 @@ def logit_equilibrium(
                 for h in present:
                     size = counts[h] - (h == g)
                     others = np.convolve(others, binom.pmf(np.arange(size + 1), size, p[h, j]))
-                here[g, j] = np.where(others > 0, others * f[j, : len(others)], 0.0).sum() + cost[g, j]
+                likely = np.flatnonzero(others)  # what never happens may cost infinity
+                here[g, j] = (others[likely] * f[j, likely]).sum() + cost[g, j]
         finite = np.where(np.isfinite(here), here, 1e300)
         weight = np.exp(-(finite - finite.min(1, keepdims=True)) / tau)
         response = weight / weight.sum(1, keepdims=True)
@@ -133,6 +134,7 @@ def logit_equilibrium(
         if residual <= tolerance:
             break
         p = p + damping * (response - p)
-    mean = float((counts[:, None] * np.where(p > 0, p * here, 0.0)).sum())
+    on, at = np.nonzero(p)
+    mean = float((counts[on] * p[on, at] * here[on, at]).sum())
     flags = np.int32(0 if residual <= tolerance else Flag.NOT_CONVERGED)
     return Solution({"probability": p, "mean_cost_s": mean}, {"residual": residual}, flags, step)

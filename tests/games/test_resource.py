@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -94,7 +95,7 @@ def test_the_counterexample_to_uniqueness_has_exactly_three_equilibria():
     assert found.flags == Flag.NOT_UNIQUE
     assert np.isnan(found.certificate["equilibria_gpus"][3:]).all() and len(found.certificate["equilibria_gpus"]) == 10
     assert found.certificate["stable"][:3].tolist() == [True, False, True]  # the middle one repels a small move
-    assert "3 equilibria were found, at 0.25, 0.5, 0.75 prefill GPUs" in explain(game, found)[0]
+    assert "3 equilibria were found, at 0.25, 0.5, 0.75 prefill GPUs" in explain(game, found)[0] and found.steps == 64
     roots = equilibria(game)
     assert roots.complete and len(roots.roots) == 3
 
@@ -208,6 +209,8 @@ def test_starvation_moves_the_optimum_and_not_the_equilibrium():
     assert equilibrium(plain).value.prefill_gpus == equilibrium(starved).value.prefill_gpus
     assert social_optimum(starved).value.prefill_gpus > social_optimum(plain).value.prefill_gpus + 0.1
     assert social_optimum(plain).value.prefill_gpus == pytest.approx(equilibrium(plain).value.prefill_gpus, abs=1e-9)
+    # one root, or as many cells as are scanned
+    assert (equilibrium(plain).steps, social_optimum(plain).steps) == (1, 64)
 
 
 def test_derivatives_of_the_split_match_finite_differences():
@@ -318,6 +321,35 @@ def test_it_is_said_where_one_more_gpu_changes_nothing_and_nowhere_else():
     assert "One more GPU" not in " ".join(explain(short, equilibrium(short)))
     few, *more = explain(scarce := ample.replace(budget_gpus=1.5), equilibrium(scarce))  # nor does one here
     assert few.startswith("The budget of 1.5 GPUs does not hold") and "One more GPU" not in " ".join(more)
+
+
+def test_all_that_is_said_of_a_split():
+    """A sentence for every flag, in this order, and one on what costs the same."""
+    game = Game(Exponential(0.3), Alone(Exponential(0.5)), 7.0, prefill_worker_gpus=3.0, decode_worker_gpus=5.0)
+    places = np.array([0.5, 1.23456, 6.0, np.nan])
+
+    def said(flags, multiplier=1.0, count=3.0):
+        kept = {"equilibria_count": count, "equilibria_gpus": places, "alike_low_gpus": 2.5, "alike_high_gpus": 4.0}
+        value = SimpleNamespace(multiplier=multiplier)
+        return explain(game, SimpleNamespace(flags=flags, certificate=kept, value=value))
+
+    every = Flag.INFEASIBLE | Flag.OUT_OF_DOMAIN | Flag.NONFINITE | Flag.NOT_CONVERGED | Flag.NOT_UNIQUE
+    assert said(every, 0.0) == [
+        "The budget of 7 GPUs does not hold one prefill worker of 3 and one decode worker of 5.",
+        "A violation rate rises with its owner's GPUs, or neither depends on them, or a budget or weight is negative: "
+        "the game's assumptions do not hold.",
+        "A violation rate is not a finite number somewhere on the budget line.",
+        "No equilibrium was bracketed on the budget line.",
+        "The violation curves are not convex along the budget, and 3 equilibria were found, at 0.5, 1.235, 6 prefill "
+        "GPUs; the stable one with the least cost is reported.",
+    ]
+    one, none = (said(Flag.NOT_UNIQUE, count=count) for count in (1.0, 0.0))
+    assert none == [] and one == [
+        "The violation curves are not convex along the budget: the equilibrium need not be unique, though only one was "
+        "found."
+    ]
+    alike = "One more GPU would not change either rate measurably: every split from 2.5 to 4 prefill GPUs costs the "
+    assert [said(0, saved) for saved in (1e-6, 9e-7)] == [[], [alike + "same to within 1e-06."]]
 
 
 @pytest.mark.parametrize("count, seed", [(200, 0), pytest.param(100_000, 1, marks=pytest.mark.slow)])

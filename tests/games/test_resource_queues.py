@@ -62,6 +62,16 @@ def test_clockwork_arrivals_are_all_handed_over_by_just_enough_prefill():
     assert float(BATCH.replace(arrival_scv=0.0).handed_over_frac(1.0)) == pytest.approx(0.5, abs=1e-6)
 
 
+def test_who_is_not_handed_over_is_late_however_well_decode_does():
+    """Clockwork, half of it handed over to batches with room for all; and without a prefill GPU nothing, though of two
+    requests that a window expects there may be fewer than none in a normal law."""
+    roomy = BATCH.replace(arrival_scv=0.0, slots_count=1e6, step=StepLaw(0.0, 0.0))
+    assert [float(roomy(8.0, gpus)) for gpus in (1.0, 1.5, 4.0)] == pytest.approx([0.5, 0.25, 0.0], abs=1e-6)
+    few = BATCH.replace(window_s=1.0)
+    assert (float(few.handed_over_frac(0.0)), float(few(8.0, 0.0))) == (0.0, 1.0)
+    assert 0.99 < float(few.handed_over_frac(9.0)) <= 1.0
+
+
 def test_the_game_of_a_model_reads_its_rooflines():
     """Half of the prompt is in the cache; steps are a chord over 1 and 64 requests at 600 + 100 tokens."""
     model, gpu = Model(32, 8, 128, hidden_size=4096, dense_params=8e9, n_q_heads=32), GPU(8e10, 2e12, 3e14)

@@ -152,7 +152,12 @@ def test_a_corner_where_equation_5_has_no_solution():
     found = equilibrium(game)
     assert found.value.prefill_gpus == 1.0 and found.certificate["kkt_residual"] == 0.0
     assert found.value.multiplier == 0.5  # what the one who has all would save with more
-    assert found.certificate["marginal_prefill"] == 0.5 and found.certificate["marginal_decode"] == 0.25
+    kept = found.certificate
+    assert kept["marginal_prefill"] == 0.5 and kept["marginal_decode"] == 0.25
+    assert kept["equilibria_gpus"].tolist() == pytest.approx([1.0] + 9 * [np.nan], nan_ok=True)
+    assert kept["stable"].tolist() == [True] + 9 * [False] and kept["equilibria_count"] == kept["proved"] == 1.0
+    assert kept["least_slope"] == pytest.approx(1 / 2 + 1 / 8)  # of (1 + x) / 8 - (2 - x) / 2
+    assert kept["alike_low_gpus"] == kept["alike_high_gpus"] == 1.0
     assert found.flags == 0  # the scan found g increasing, the interval proof found no other root
 
 
@@ -201,6 +206,31 @@ def test_optimum_against_brute_force_and_never_below_the_smallest_equilibrium():
         assert listed[np.isfinite(listed)] == pytest.approx(places, abs=1.01 * x[k, 1])
     cells = np.diff(gap(np.linspace(0, 1, 65) * total), axis=1) / (total / 64)
     np.testing.assert_allclose(kept["least_slope"], cells.min(1), rtol=1e-6, atol=1e-12)
+
+
+def test_a_split_by_hand():
+    """Every GPU halves what is late; a late first token costs four times as much, and of six GPUs prefill gets four.
+    Of three workers each as many, with GPUs that come in pairs; what the others save or cost is worked out, too."""
+    half = math.log(2.0)
+    game = Game(Exponential(half), Alone(Exponential(half)), 6.0, prefill_weight=4.0)
+    assert [float(rate(5.0)) for rate in (game.ttft, game.itl, game.cost)] == [4 / 32, 1 / 2, 5 / 8]
+    assert list(map(float, game.marginals(5.0))) == pytest.approx([half / 8, half / 2])
+    assert float(game.difference(5.0)) == pytest.approx(3 / 8 * half)
+    assert float(game.balance(5.0)) == pytest.approx(math.log(4.0))
+    for found in (equilibrium(game), social_optimum(game)):
+        assert list(vars(found.value).values()) == pytest.approx([4.0, 2.0, 1 / 16, 1 / 4, 1 / 2, half / 4])
+        assert not found.flags
+    told = {"marginal_prefill": half / 4, "marginal_decode": half / 4, "kkt_residual": 0.0, "equilibria_count": 1.0}
+    assert equilibrium(game).certificate == pytest.approx(told, abs=1e-12)
+    gap = (1.0 - math.cosh(half / 32)) / 2  # to the nearest of the scan's 65 points, 1/32 GPU away
+    told = {"slope": 0.0, "gap": gap, "largest_cost": 4.0 + 1 / 64, "bound": 1 / 2}
+    assert social_optimum(game).certificate == pytest.approx(told, abs=1e-12)
+    whole = integer_split(game.replace(prefill_worker_gpus=2.0, decode_worker_gpus=2.0))
+    assert list(vars(whole.value).values()) == pytest.approx([2.0, 1.0, 4.0, 2.0, 1 / 16, 1 / 4, 1 / 2])
+    assert whole.certificate["cost_by_prefill"].tolist() == pytest.approx([4 / 4 + 1 / 16, 1 / 2, np.inf])
+    assert whole.certificate["swap_stable"].tolist() == [0.0, 1.0, 0.0]
+    assert whole.certificate["integrality_gap"] == pytest.approx(0.0, abs=1e-12)
+    assert (whole.flags, whole.steps) == (0, 3)
 
 
 def test_starvation_moves_the_optimum_and_not_the_equilibrium():
@@ -388,6 +418,9 @@ def test_steep_logistic_games_have_their_optimum_and_its_proof(count, seed):
 def test_an_optimum_that_is_not_proved_says_so():
     odd = lambda x: jnp.where(x < 3.0, 1.0, 0.0) + 0.01 * jnp.sin(jnp.cumsum(jnp.ones(3))[0] * x)  # no interval form
     found = social_optimum(Game(odd, lambda d, p: 1 / (1 + d) + 0.0 * p, 8.0))
+    assert int(found.flags) == Flag.FIRST_ORDER_ONLY and found.certificate["bound"] == -np.inf
+    wall = Logistic(3.5, 0.5)  # has one, which is not looked at where numbers are traced
+    found = jax.jit(lambda weight: social_optimum(Game(wall, Alone(wall), 8.0, weight)))(1.0)
     assert int(found.flags) == Flag.FIRST_ORDER_ONLY and found.certificate["bound"] == -np.inf
     fall = jax.custom_jvp(lambda x: jnp.exp(-x))  # has one, but not its slope
     fall.defjvp(lambda at, along: (fall(*at), -jnp.exp(-jnp.cumsum(jnp.stack([*at, *at]))[0]) * along[0]))

@@ -186,6 +186,10 @@ def test_of_two_places_that_are_alike_one_is_paid_for(as_python):
     game = PlacementGame([[5.0], [0.0]], [[1.0, 1.0], [1.0, 2.0]], [1.0, 1.0], [[0.0, 0.0], [9.0, 0.0]], 8.0)
     value, used = bound_module._Lagrangian(game.arrays()).at(np.full((2, 2), 3.0))
     assert used.sum() == 1.0 and value == 5.0 * 1.0 + 3.0 - 4 * 3.0  # its reads and its place, less all places
+    # nor on one switch: without prices the second reads at 1 s + 1 s from the first, or at 4 s from its own tier
+    game = PlacementGame([[0.0], [5.0]], [[1.0], [4.0]], [1.0], complete(2, 1.0), 8.0)
+    assert price_bound(game, np.zeros((2, 1))) == 5.0 * 2.0
+    assert price_bound(game.replace(access_s=np.array([[2.0], [2.0]])), np.zeros((2, 1))) == 5.0 * 2.0
 
 
 def test_intervals_by_greedy_and_prices_hold_the_truth_too(monkeypatch):

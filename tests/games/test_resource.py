@@ -143,6 +143,13 @@ def test_corners_at_which_both_save_the_same():
     assert found.certificate["equilibria_count"].tolist() == [2.0, 1.0, 1.0, 1.0]
     assert found.value.prefill_gpus.tolist() == [1.0, 1.0, 0.0, 0.0]  # 9 - 1 and 9, against 9 and 9 - 1/3
     assert [int(f) & int(Flag.NOT_CONVERGED) for f in found.flags] == [0] * 4
+    for k in range(2):  # and alone, with proof
+        one = jax.tree.map(lambda leaf, k=k: float(leaf[k]), (prefill, decode))
+        alone = equilibrium(Game(*one, 1.0, 1.0, 1.0, 0.25, 0.25))
+        np.testing.assert_array_equal(alone.certificate["equilibria_gpus"], listed[k])
+        assert alone.certificate["proved"] == 1.0 and alone.value.prefill_gpus == found.value.prefill_gpus[k]
+        assert alone.certificate["equilibria_count"] == np.isfinite(listed[k]).sum() == 2 - k
+        assert bool(alone.flags & Flag.NOT_UNIQUE) == (k == 0)
 
 
 def test_a_corner_where_equation_5_has_no_solution():
@@ -159,6 +166,13 @@ def test_a_corner_where_equation_5_has_no_solution():
     assert kept["least_slope"] == pytest.approx(1 / 2 + 1 / 8)  # of (1 + x) / 8 - (2 - x) / 2
     assert kept["alike_low_gpus"] == kept["alike_high_gpus"] == 1.0
     assert found.flags == 0  # the scan found g increasing, the interval proof found no other root
+    other = equilibrium(game.replace(prefill=lambda x: (2 - x) ** 2 / 16, decode=lambda d, p: (2 - d) ** 2 / 4))
+    assert other.value.prefill_gpus == 0.0 and other.value.multiplier == 0.5 and other.flags == 0
+    assert other.certificate["equilibria_gpus"].tolist() == pytest.approx([0.0] + 9 * [np.nan], nan_ok=True)
+    assert other.certificate["proved"] == other.certificate["equilibria_count"] == 1.0
+    best = social_optimum(game)
+    assert best.flags == 0 and best.certificate["slope"] == 0.0
+    assert list(vars(best.value).values()) == list(vars(found.value).values()) == [1.0, 0.0, 0.25, 0.25, 0.5, 0.5]
 
 
 def test_rosens_weights_move_the_equilibrium():
@@ -233,6 +247,20 @@ def test_a_split_by_hand():
     assert (whole.flags, whole.steps) == (0, 3)
 
 
+def test_half_a_gpu_by_hand():
+    """Shared evenly; or all to the side on which the last bit of it still saves more than the first on the other. The
+    same where decode's rate is multiplied by one, by which it is not known to be convex."""
+    for of_prefill, of_decode, gpus in ((1.0, 1.0, 0.25), (8.0, 0.1, 0.5), (0.1, 8.0, 0.0)):
+        late = math.exp(-of_prefill * gpus), math.exp(-of_decode * (0.5 - gpus))
+        saved = of_prefill * late[0] if gpus else of_decode * late[1]
+        for decode in (Alone(Exponential(of_decode)), Multiplied(Exponential(of_decode), Exponential(0.0))):
+            game = Game(Exponential(of_prefill), decode, 0.5, 1.0, 1.0, 0.125, 0.125)
+            for found in (equilibrium(game), social_optimum(game)):
+                told = list(vars(found.value).values())
+                assert told == pytest.approx([gpus, 0.5 - gpus, *late, sum(late), saved], abs=1e-9)
+                assert found.flags == 0
+
+
 def test_starvation_moves_the_optimum_and_not_the_equilibrium():
     plain = Game(Exponential(0.4), Alone(Exponential(0.2)), 16.0)
     starved = plain.replace(decode=Starved(Exponential(0.2), Exponential(0.5, 0.3)))
@@ -241,6 +269,16 @@ def test_starvation_moves_the_optimum_and_not_the_equilibrium():
     assert social_optimum(plain).value.prefill_gpus == pytest.approx(equilibrium(plain).value.prefill_gpus, abs=1e-9)
     # one root, or as many cells as are scanned
     assert (equilibrium(plain).steps, social_optimum(plain).steps) == (1, 64)
+
+
+def test_at_an_optimum_one_more_gpu_goes_to_whom_it_saves_more():
+    """To decode, where prefill feeds it; to prefill, where each of its GPUs is a burden to decode."""
+    for slope in (-0.2, 0.2):
+        game = Game(Exponential(1.0), Starved(Exponential(1.0), lambda p, slope=slope: slope * p), 1.5)
+        best = social_optimum(game.replace(prefill_worker_gpus=0.25, decode_worker_gpus=0.25)).value
+        saved = math.exp(-best.prefill_gpus), math.exp(-best.decode_gpus)
+        assert 0 < best.prefill_gpus < 1 and saved[0] - saved[1] == pytest.approx(slope)
+        assert best.multiplier == pytest.approx(max(saved))
 
 
 def test_derivatives_of_the_split_match_finite_differences():

@@ -47,6 +47,7 @@ def test_what_is_done_where_nothing_is_said():
 def test_sizes_from_which_an_answer_is_another():
     limits = {
         "placement.anarchy": {"EXACT_VARIABLES": 6_000},
+        "placement.existence": {"WORTH_FRACS": (1e-12, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)},
         "placement.optimum": {"MOST_VARIABLES": 400_000},
         "placement.response": {"CYCLE_BYTES": 268_435_456},
         "placement.pure_equilibria": {"TIE_RTOL": 1e-11},

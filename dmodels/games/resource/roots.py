@@ -171,9 +171,10 @@ def optimum(game: Game, live: bool, place: Real | None = None) -> Solution:
         fine = jnp.clip(place + steps * total, 0.0, total)
         points = jnp.concatenate([_roots(slope_of, fine, jax.vmap(slope_of)(fine))[0], fine, points])
     real = jnp.isfinite(points)
-    costs = jnp.where(real, jax.vmap(held.cost)(jnp.where(real, points, 0.0)), jnp.inf)
+    points = jnp.where(real, points, 0.0)
+    costs = jnp.where(real, jax.vmap(held.cost)(points), jnp.inf)
     best = jnp.argmin(costs)
-    root = jnp.where(real, points, 0.0)[best]
+    root = points[best]
     inside = (root > 0.0) & (root < total)
     slope, moved = slope_of(root), root
     if live:

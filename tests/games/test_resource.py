@@ -259,6 +259,13 @@ def test_half_a_gpu_by_hand():
                 told = list(vars(found.value).values())
                 assert told == pytest.approx([gpus, 0.5 - gpus, *late, sum(late), saved], abs=1e-9)
                 assert found.flags == 0
+                kept = found.certificate
+                assert kept.get("kkt_residual", 0.0) <= 1e-12 and 0 <= kept.get("slope", 0.0) <= 1e-9
+    first, second = np.array([1.0, 8.0, 0.1]), np.array([1.0, 0.1, 8.0])
+    decode = Multiplied(Exponential(second), Exponential(np.zeros(3)))
+    together = equilibrium(Game(Exponential(first), decode, 0.5, 1.0, 1.0, 0.125, 0.125))
+    assert together.value.prefill_gpus == pytest.approx([0.25, 0.5, 0.0]) and not together.flags.any()
+    assert (together.certificate["proved"] == 0).all()  # of several games none is: the scan found nothing to doubt
 
 
 def test_starvation_moves_the_optimum_and_not_the_equilibrium():
@@ -361,7 +368,10 @@ def test_trouble_has_a_flag_and_a_sentence():
     rising = Game(lambda x: 0.1 * x, lambda d, p: 1 / (1 + d), 4.0)
     found = equilibrium(rising)
     assert found.flags & Flag.OUT_OF_DOMAIN and "rises" in explain(rising, found)[0]
-    assert equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), -1.0)).flags & Flag.OUT_OF_DOMAIN
+    for budget, flag in ((-1.0, Flag.OUT_OF_DOMAIN), (0.0, Flag.INFEASIBLE)):
+        for decode in (Alone(Exponential(0.5)), Alone(Logistic(2.0, 0.5))):
+            found = equilibrium(Game(Exponential(0.3), decode, budget))
+            assert found.flags & flag and found.value.prefill_gpus == 0.0
 
 
 def test_a_budget_of_one_worker_each_is_enough_and_a_side_may_count_for_nothing():

@@ -86,6 +86,7 @@ def test_zero_capacity_is_a_worker_that_reads_from_others():
             r"access_s has shape \(3, 2\); accepted for 2 workers and 2 blocks: \(2,\) or \(2, 2\)",
         ),
         ("recompute_s", [-1.0, 1.0], "recompute_s holds -1.0; accepted are finite numbers from 0"),
+        ("recompute_s", [np.nan, -1.0], "recompute_s holds -1.0; accepted are finite numbers from 0"),
         (
             "capacity_bytes",
             [[0.0], [np.nan]],
@@ -141,8 +142,8 @@ def test_capacities_in_bytes_count_whole_blocks():
 def test_networks_of_known_distances():
     assert net.line(4, 2.0)[0].tolist() == [0.0, 2.0, 4.0, 6.0]
     assert net.line(3, [1.0, 5.0])[2].tolist() == [6.0, 5.0, 0.0]
-    assert net.ring(5, 1.0)[0].tolist() == [0.0, 1.0, 2.0, 2.0, 1.0]
-    assert (net.ring(5, 1.0, directed=True) + net.ring(5, 1.0, directed=True).T == 5 * (1 - np.eye(5))).all()
+    assert net.ring(5, 3.0)[0].tolist() == [0.0, 3.0, 6.0, 6.0, 3.0]
+    assert (net.ring(5, 3.0, directed=True) + net.ring(5, 3.0, directed=True).T == 15 * (1 - np.eye(5))).all()
     tree = net.fat_tree(8, (2, 4), (1.0, 3.0, 9.0))
     assert tree[0].tolist() == [0.0, 1.0, 3.0, 3.0, 9.0, 9.0, 9.0, 9.0]
     assert net.line(1, 2.0).tolist() == net.ring(1, 2.0).tolist() == net.complete(1, 2.0).tolist() == [[0.0]]

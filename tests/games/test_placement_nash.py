@@ -160,6 +160,19 @@ def test_nobody_keeps_what_it_reads_as_fast_from_another():
     assert (cheap.value.tier == -1).all() and cheap.value.social_s == 2 * (5.0 + 1.0)
 
 
+def test_floors_raised_by_hand(monkeypatch):
+    """Two workers with a place each keep the block that they read 5 times a second, at 1 s. When the floor of the other
+    is gone, of which a copy would save a worker 2 s a read, one of them takes it in if that is more than the 1 s that
+    its own copy saves it, as the neighbour keeps one, too."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
+    monkeypatch.setattr(hierarchy, "_raise_floors", interpreted(hierarchy._raise_floors))
+    for rate, moves, tier in ((2.0, 0, [[0, -1], [0, -1]]), (3.0, 1, [[-1, 0], [0, -1]])):
+        s = hierarchical_equilibrium(PlacementGame([[5.0, rate]] * 2, [1.0], [1.0], complete(2, 1.0), 3.0))
+        assert s.value.tier.tolist() == tier and s.steps == moves and s.flags == 0
+        assert s.certificate["gain_s"].tolist() == [0.0, 0.0] and list(s.certificate) == ["gain_s"]
+        assert s.value.cost_s.tolist() == ([5 + 2 * 3.0] * 2 if moves == 0 else [5 * 2 + 3.0, 5 + 3 * 2.0])
+
+
 def test_coordinated_play_lowers_the_social_cost_and_ends():
     rng = np.random.default_rng(5)
     for k in range(60):

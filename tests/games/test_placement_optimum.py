@@ -186,6 +186,10 @@ def test_of_two_places_that_are_alike_one_is_paid_for(as_python):
     game = PlacementGame([[5.0], [0.0]], [[1.0, 1.0], [1.0, 2.0]], [1.0, 1.0], [[0.0, 0.0], [9.0, 0.0]], 8.0)
     value, used = bound_module._Lagrangian(game.arrays()).at(np.full((2, 2), 3.0))
     assert used.sum() == 1.0 and value == 5.0 * 1.0 + 3.0 - 4 * 3.0  # its reads and its place, less all places
+    # nor on one switch: without prices the second reads at 1 s + 1 s from the first, or at 4 s from its own tier
+    game = PlacementGame([[0.0], [5.0]], [[1.0], [4.0]], [1.0], complete(2, 1.0), 8.0)
+    assert price_bound(game, np.zeros((2, 1))) == 5.0 * 2.0
+    assert price_bound(game.replace(access_s=np.array([[2.0], [2.0]])), np.zeros((2, 1))) == 5.0 * 2.0
 
 
 def test_intervals_by_greedy_and_prices_hold_the_truth_too(monkeypatch):
@@ -277,8 +281,10 @@ def test_bad_prices_are_refused(prices):
 
 
 def test_programmes_that_are_too_large_are_refused():
+    """A place for each worker and block, and what is missing at each of 20 to 40 distances: 1,220 of all workers."""
     game = PlacementGame(np.ones((40, 4000)), [1.0], [5.0], line(40, 1.0), 50.0)
-    with pytest.raises(InputError, match=f"has {variables_count(game)} variables; accepted are at most 400000;"):
+    assert variables_count(game) == (40 + 1220) * 4000
+    with pytest.raises(InputError, match=r"has 5040000 variables; accepted are at most 400000;"):
         social_optimum(game)
 
 

@@ -128,6 +128,9 @@ def test_adding_memory_can_take_the_equilibria_away():
     game = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [[1.0, 1.0], [1.0, 0.0]], complete(2, 2.0), 5.0)
     risk = at_risk(game)
     assert risk.at_risk and np.isinf(risk.after_s[risk.worker * 2 + risk.tier == 3]) and "never settles" in str(risk)
+    lost = rises(game)[3]  # of which the least cost is known all the same
+    assert (lost.worker, lost.tier) == (1, 1) and np.isnan([lost.worst_s[1], lost.best_s[1]]).all()
+    assert lost.optimum_s == (40.0, 36.0) and not lost.paradox
 
 
 def test_of_several_plays_the_dearest_end_counts_and_one_without_end_most():

@@ -21,6 +21,7 @@ from dmodels.games.placement import (
     isolated_s,
     price_of_anarchy,
     pure_equilibria,
+    two_level,
     value_of_sharing,
 )
 from dmodels.games.placement.anarchy import PlacementPrice, random_placement
@@ -89,6 +90,20 @@ def test_a_price_is_made_of_the_costs_beside_it(max_profiles, exact_variables, m
             assert p.exact or p.upper == pytest.approx(ratio(p.ceiling_s, p.optimum_bound_s))
         loose += p.optimum_bound_s < p.optimum_s * (1 - 1e-6)
     assert loose or exact_variables or max_profiles  # the bound by prices is not always the optimum
+
+
+def test_a_price_by_hand():
+    """Two pairs without a path between them. The first pair is read (5, 2) times a second and settles at 22 s, where
+    21 s would do; the other (3, 1) and (3, 2) times, at 13 s, which is the least, or at 14 s. Alone they pay 22 and
+    8 + 13 s. By enumeration, and by play from many starts."""
+    rates = np.zeros((4, 4))
+    rates[:2, :2], rates[2:, 2:] = [[5.0, 2.0], [5.0, 2.0]], [[3.0, 1.0], [3.0, 2.0]]
+    game = PlacementGame(rates, [1.0], [1.0], two_level(4, 2, 1.0, math.inf), [3.0, 3.0, 5.0, 5.0])
+    ends, least = (36.0, 35.0, 43.0), (34.0, 34.0)
+    told = price_of_anarchy(game)
+    assert told == (36 / 34, 36 / 34, 35 / 34, 35 / 34, True, 1, *ends, *least, 2, 0)
+    played = price_of_anarchy(game, max_profiles=0)
+    assert tuple(played) == pytest.approx((36 / 34, 43 / 34, 1.0, 35 / 34, False, 1, *ends, *least, 2, 0))
 
 
 def test_a_price_in_words():
@@ -179,6 +194,8 @@ def test_profiles_are_counted(monkeypatch):
         np.testing.assert_allclose(np.sort(every.value.social_s), np.sort(t.social[t.stable]), atol=1e-9)
         assert every.value.optimum_s == pytest.approx(t.social.min(), abs=1e-9) and every.steps == len(t.tiers)
         assert every.value.nearest_gain_s == pytest.approx(max(t.gain.max(1).min(), 0.0), abs=1e-9)
+        assert every.certificate["gain_s"].shape == (t.stable.sum(), len(drawn[0]))
+        assert every.certificate["gain_s"].max(initial=0.0) <= 1e-9
         arrays = game.arrays()
         count = math.prod(len(rows(arrays.demand.shape[1], c, arrays.size)) for c in arrays.capacity)
         assert len(t.tiers) == count and len(equilibria(game, count).value.tiers) == t.stable.sum()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -94,7 +95,7 @@ def test_the_counterexample_to_uniqueness_has_exactly_three_equilibria():
     assert found.flags == Flag.NOT_UNIQUE
     assert np.isnan(found.certificate["equilibria_gpus"][3:]).all() and len(found.certificate["equilibria_gpus"]) == 10
     assert found.certificate["stable"][:3].tolist() == [True, False, True]  # the middle one repels a small move
-    assert "3 equilibria were found, at 0.25, 0.5, 0.75 prefill GPUs" in explain(game, found)[0]
+    assert "3 equilibria were found, at 0.25, 0.5, 0.75 prefill GPUs" in explain(game, found)[0] and found.steps == 64
     roots = equilibria(game)
     assert roots.complete and len(roots.roots) == 3
 
@@ -142,6 +143,13 @@ def test_corners_at_which_both_save_the_same():
     assert found.certificate["equilibria_count"].tolist() == [2.0, 1.0, 1.0, 1.0]
     assert found.value.prefill_gpus.tolist() == [1.0, 1.0, 0.0, 0.0]  # 9 - 1 and 9, against 9 and 9 - 1/3
     assert [int(f) & int(Flag.NOT_CONVERGED) for f in found.flags] == [0] * 4
+    for k in range(2):  # and alone, with proof
+        one = jax.tree.map(lambda leaf, k=k: float(leaf[k]), (prefill, decode))
+        alone = equilibrium(Game(*one, 1.0, 1.0, 1.0, 0.25, 0.25))
+        np.testing.assert_array_equal(alone.certificate["equilibria_gpus"], listed[k])
+        assert alone.certificate["proved"] == 1.0 and alone.value.prefill_gpus == found.value.prefill_gpus[k]
+        assert alone.certificate["equilibria_count"] == np.isfinite(listed[k]).sum() == 2 - k
+        assert bool(alone.flags & Flag.NOT_UNIQUE) == (k == 0)
 
 
 def test_a_corner_where_equation_5_has_no_solution():
@@ -151,8 +159,20 @@ def test_a_corner_where_equation_5_has_no_solution():
     found = equilibrium(game)
     assert found.value.prefill_gpus == 1.0 and found.certificate["kkt_residual"] == 0.0
     assert found.value.multiplier == 0.5  # what the one who has all would save with more
-    assert found.certificate["marginal_prefill"] == 0.5 and found.certificate["marginal_decode"] == 0.25
+    kept = found.certificate
+    assert kept["marginal_prefill"] == 0.5 and kept["marginal_decode"] == 0.25
+    assert kept["equilibria_gpus"].tolist() == pytest.approx([1.0] + 9 * [np.nan], nan_ok=True)
+    assert kept["stable"].tolist() == [True] + 9 * [False] and kept["equilibria_count"] == kept["proved"] == 1.0
+    assert kept["least_slope"] == pytest.approx(1 / 2 + 1 / 8)  # of (1 + x) / 8 - (2 - x) / 2
+    assert kept["alike_low_gpus"] == kept["alike_high_gpus"] == 1.0
     assert found.flags == 0  # the scan found g increasing, the interval proof found no other root
+    other = equilibrium(game.replace(prefill=lambda x: (2 - x) ** 2 / 16, decode=lambda d, p: (2 - d) ** 2 / 4))
+    assert other.value.prefill_gpus == 0.0 and other.value.multiplier == 0.5 and other.flags == 0
+    assert other.certificate["equilibria_gpus"].tolist() == pytest.approx([0.0] + 9 * [np.nan], nan_ok=True)
+    assert other.certificate["proved"] == other.certificate["equilibria_count"] == 1.0
+    best = social_optimum(game)
+    assert best.flags == 0 and best.certificate["slope"] == 0.0
+    assert list(vars(best.value).values()) == list(vars(found.value).values()) == [1.0, 0.0, 0.25, 0.25, 0.5, 0.5]
 
 
 def test_rosens_weights_move_the_equilibrium():
@@ -202,12 +222,70 @@ def test_optimum_against_brute_force_and_never_below_the_smallest_equilibrium():
     np.testing.assert_allclose(kept["least_slope"], cells.min(1), rtol=1e-6, atol=1e-12)
 
 
+def test_a_split_by_hand():
+    """Every GPU halves what is late; a late first token costs four times as much, and of six GPUs prefill gets four.
+    Of three workers each as many, with GPUs that come in pairs; what the others save or cost is worked out, too."""
+    half = math.log(2.0)
+    game = Game(Exponential(half), Alone(Exponential(half)), 6.0, prefill_weight=4.0)
+    assert [float(rate(5.0)) for rate in (game.ttft, game.itl, game.cost)] == [4 / 32, 1 / 2, 5 / 8]
+    assert list(map(float, game.marginals(5.0))) == pytest.approx([half / 8, half / 2])
+    assert float(game.difference(5.0)) == pytest.approx(3 / 8 * half)
+    assert float(game.balance(5.0)) == pytest.approx(math.log(4.0))
+    for found in (equilibrium(game), social_optimum(game)):
+        assert list(vars(found.value).values()) == pytest.approx([4.0, 2.0, 1 / 16, 1 / 4, 1 / 2, half / 4])
+        assert not found.flags
+    told = {"marginal_prefill": half / 4, "marginal_decode": half / 4, "kkt_residual": 0.0, "equilibria_count": 1.0}
+    assert equilibrium(game).certificate == pytest.approx(told, abs=1e-12)
+    gap = (1.0 - math.cosh(half / 32)) / 2  # to the nearest of the scan's 65 points, 1/32 GPU away
+    told = {"slope": 0.0, "gap": gap, "largest_cost": 4.0 + 1 / 64, "bound": 1 / 2}
+    assert social_optimum(game).certificate == pytest.approx(told, abs=1e-12)
+    whole = integer_split(game.replace(prefill_worker_gpus=2.0, decode_worker_gpus=2.0))
+    assert list(vars(whole.value).values()) == pytest.approx([2.0, 1.0, 4.0, 2.0, 1 / 16, 1 / 4, 1 / 2])
+    assert whole.certificate["cost_by_prefill"].tolist() == pytest.approx([4 / 4 + 1 / 16, 1 / 2, np.inf])
+    assert whole.certificate["swap_stable"].tolist() == [0.0, 1.0, 0.0]
+    assert whole.certificate["integrality_gap"] == pytest.approx(0.0, abs=1e-12)
+    assert (whole.flags, whole.steps) == (0, 3)
+
+
+def test_half_a_gpu_by_hand():
+    """Shared evenly; or all to the side on which the last bit of it still saves more than the first on the other. The
+    same where decode's rate is multiplied by one, by which it is not known to be convex."""
+    for of_prefill, of_decode, gpus in ((1.0, 1.0, 0.25), (8.0, 0.1, 0.5), (0.1, 8.0, 0.0)):
+        late = math.exp(-of_prefill * gpus), math.exp(-of_decode * (0.5 - gpus))
+        saved = of_prefill * late[0] if gpus else of_decode * late[1]
+        for decode in (Alone(Exponential(of_decode)), Multiplied(Exponential(of_decode), Exponential(0.0))):
+            game = Game(Exponential(of_prefill), decode, 0.5, 1.0, 1.0, 0.125, 0.125)
+            for found in (equilibrium(game), social_optimum(game)):
+                told = list(vars(found.value).values())
+                assert told == pytest.approx([gpus, 0.5 - gpus, *late, sum(late), saved], abs=1e-9)
+                assert found.flags == 0
+                kept = found.certificate
+                assert kept.get("kkt_residual", 0.0) <= 1e-12 and 0 <= kept.get("slope", 0.0) <= 1e-9
+    first, second = np.array([1.0, 8.0, 0.1]), np.array([1.0, 0.1, 8.0])
+    decode = Multiplied(Exponential(second), Exponential(np.zeros(3)))
+    together = equilibrium(Game(Exponential(first), decode, 0.5, 1.0, 1.0, 0.125, 0.125))
+    assert together.value.prefill_gpus == pytest.approx([0.25, 0.5, 0.0]) and not together.flags.any()
+    assert (together.certificate["proved"] == 0).all()  # of several games none is: the scan found nothing to doubt
+
+
 def test_starvation_moves_the_optimum_and_not_the_equilibrium():
     plain = Game(Exponential(0.4), Alone(Exponential(0.2)), 16.0)
     starved = plain.replace(decode=Starved(Exponential(0.2), Exponential(0.5, 0.3)))
     assert equilibrium(plain).value.prefill_gpus == equilibrium(starved).value.prefill_gpus
     assert social_optimum(starved).value.prefill_gpus > social_optimum(plain).value.prefill_gpus + 0.1
     assert social_optimum(plain).value.prefill_gpus == pytest.approx(equilibrium(plain).value.prefill_gpus, abs=1e-9)
+    # one root, or as many cells as are scanned
+    assert (equilibrium(plain).steps, social_optimum(plain).steps) == (1, 64)
+
+
+def test_at_an_optimum_one_more_gpu_goes_to_whom_it_saves_more():
+    """To decode, where prefill feeds it; to prefill, where each of its GPUs is a burden to decode."""
+    for slope in (-0.2, 0.2):
+        game = Game(Exponential(1.0), Starved(Exponential(1.0), lambda p, slope=slope: slope * p), 1.5)
+        best = social_optimum(game.replace(prefill_worker_gpus=0.25, decode_worker_gpus=0.25)).value
+        saved = math.exp(-best.prefill_gpus), math.exp(-best.decode_gpus)
+        assert 0 < best.prefill_gpus < 1 and saved[0] - saved[1] == pytest.approx(slope)
+        assert best.multiplier == pytest.approx(max(saved))
 
 
 def test_derivatives_of_the_split_match_finite_differences():
@@ -290,7 +368,10 @@ def test_trouble_has_a_flag_and_a_sentence():
     rising = Game(lambda x: 0.1 * x, lambda d, p: 1 / (1 + d), 4.0)
     found = equilibrium(rising)
     assert found.flags & Flag.OUT_OF_DOMAIN and "rises" in explain(rising, found)[0]
-    assert equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), -1.0)).flags & Flag.OUT_OF_DOMAIN
+    for budget, flag in ((-1.0, Flag.OUT_OF_DOMAIN), (0.0, Flag.INFEASIBLE)):
+        for decode in (Alone(Exponential(0.5)), Alone(Logistic(2.0, 0.5))):
+            found = equilibrium(Game(Exponential(0.3), decode, budget))
+            assert found.flags & flag and found.value.prefill_gpus == 0.0
 
 
 def test_a_budget_of_one_worker_each_is_enough_and_a_side_may_count_for_nothing():
@@ -318,6 +399,35 @@ def test_it_is_said_where_one_more_gpu_changes_nothing_and_nowhere_else():
     assert "One more GPU" not in " ".join(explain(short, equilibrium(short)))
     few, *more = explain(scarce := ample.replace(budget_gpus=1.5), equilibrium(scarce))  # nor does one here
     assert few.startswith("The budget of 1.5 GPUs does not hold") and "One more GPU" not in " ".join(more)
+
+
+def test_all_that_is_said_of_a_split():
+    """A sentence for every flag, in this order, and one on what costs the same."""
+    game = Game(Exponential(0.3), Alone(Exponential(0.5)), 7.0, prefill_worker_gpus=3.0, decode_worker_gpus=5.0)
+    places = np.array([0.5, 1.23456, 6.0, np.nan])
+
+    def said(flags, multiplier=1.0, count=3.0):
+        kept = {"equilibria_count": count, "equilibria_gpus": places, "alike_low_gpus": 2.5, "alike_high_gpus": 4.0}
+        value = SimpleNamespace(multiplier=multiplier)
+        return explain(game, SimpleNamespace(flags=flags, certificate=kept, value=value))
+
+    every = Flag.INFEASIBLE | Flag.OUT_OF_DOMAIN | Flag.NONFINITE | Flag.NOT_CONVERGED | Flag.NOT_UNIQUE
+    assert said(every, 0.0) == [
+        "The budget of 7 GPUs does not hold one prefill worker of 3 and one decode worker of 5.",
+        "A violation rate rises with its owner's GPUs, or neither depends on them, or a budget or weight is negative: "
+        "the game's assumptions do not hold.",
+        "A violation rate is not a finite number somewhere on the budget line.",
+        "No equilibrium was bracketed on the budget line.",
+        "The violation curves are not convex along the budget, and 3 equilibria were found, at 0.5, 1.235, 6 prefill "
+        "GPUs; the stable one with the least cost is reported.",
+    ]
+    one, none = (said(Flag.NOT_UNIQUE, count=count) for count in (1.0, 0.0))
+    assert none == [] and one == [
+        "The violation curves are not convex along the budget: the equilibrium need not be unique, though only one was "
+        "found."
+    ]
+    alike = "One more GPU would not change either rate measurably: every split from 2.5 to 4 prefill GPUs costs the "
+    assert [said(0, saved) for saved in (1e-6, 9e-7)] == [[], [alike + "same to within 1e-06."]]
 
 
 @pytest.mark.parametrize("count, seed", [(200, 0), pytest.param(100_000, 1, marks=pytest.mark.slow)])
@@ -356,6 +466,9 @@ def test_steep_logistic_games_have_their_optimum_and_its_proof(count, seed):
 def test_an_optimum_that_is_not_proved_says_so():
     odd = lambda x: jnp.where(x < 3.0, 1.0, 0.0) + 0.01 * jnp.sin(jnp.cumsum(jnp.ones(3))[0] * x)  # no interval form
     found = social_optimum(Game(odd, lambda d, p: 1 / (1 + d) + 0.0 * p, 8.0))
+    assert int(found.flags) == Flag.FIRST_ORDER_ONLY and found.certificate["bound"] == -np.inf
+    wall = Logistic(3.5, 0.5)  # has one, which is not looked at where numbers are traced
+    found = jax.jit(lambda weight: social_optimum(Game(wall, Alone(wall), 8.0, weight)))(1.0)
     assert int(found.flags) == Flag.FIRST_ORDER_ONLY and found.certificate["bound"] == -np.inf
     fall = jax.custom_jvp(lambda x: jnp.exp(-x))  # has one, but not its slope
     fall.defjvp(lambda at, along: (fall(*at), -jnp.exp(-jnp.cumsum(jnp.stack([*at, *at]))[0]) * along[0]))

@@ -57,9 +57,32 @@ def test_what_prefill_hands_over_in_a_window(prefill_gpus, variance):
     assert float(batch.handed_over_frac(prefill_gpus)) == pytest.approx(kept / 60, rel=1e-6)
 
 
+def test_lines_side_by_side_are_those_lines():
+    """Of queues and of batches, each with numbers of its own."""
+    rng = np.random.default_rng(0)
+    rates, gpus = rng.uniform(1.0, 3.0, 3), np.array([1.5, 3.0, 5.0])
+    queues = rates, rng.uniform(0.2, 0.5, 3), rng.uniform(0.1, 2.0, 3), np.full(3, 0.5), np.array([0.4, 1.0, 3.0])
+    together, alone = PrefillQueue(*queues), [PrefillQueue(*map(float, one)) for one in zip(*queues, strict=True)]
+    late = [float(queue(g)) for queue, g in zip(alone, gpus, strict=True)]
+    assert np.asarray(together(gpus)).tolist() == pytest.approx(late, rel=1e-12) and len(set(late)) == 3
+    batches = jax.tree.map(lambda leaf: np.full(3, leaf), BATCH).replace(arrival_rps=rates)
+    late = [float(BATCH.replace(arrival_rps=rate)(0.1, g)) for rate, g in zip(rates, gpus, strict=True)]
+    assert np.asarray(batches(np.full(3, 0.1), gpus)).tolist() == pytest.approx(late, rel=1e-12) and len(set(late)) == 3
+
+
 def test_clockwork_arrivals_are_all_handed_over_by_just_enough_prefill():
     assert float(BATCH.replace(arrival_scv=0.0).handed_over_frac(2.0)) == pytest.approx(1.0, abs=0.006)
     assert float(BATCH.replace(arrival_scv=0.0).handed_over_frac(1.0)) == pytest.approx(0.5, abs=1e-6)
+
+
+def test_who_is_not_handed_over_is_late_however_well_decode_does():
+    """Clockwork, half of it handed over to batches with room for all; and without a prefill GPU nothing, though of two
+    requests that a window expects there may be fewer than none in a normal law."""
+    roomy = BATCH.replace(arrival_scv=0.0, slots_count=1e6, step=StepLaw(0.0, 0.0))
+    assert [float(roomy(8.0, gpus)) for gpus in (1.0, 1.5, 4.0)] == pytest.approx([0.5, 0.25, 0.0], abs=1e-6)
+    few = BATCH.replace(window_s=1.0)
+    assert (float(few.handed_over_frac(0.0)), float(few(8.0, 0.0))) == (0.0, 1.0)
+    assert 0.99 < float(few.handed_over_frac(9.0)) <= 1.0
 
 
 def test_the_game_of_a_model_reads_its_rooflines():

@@ -34,7 +34,7 @@ PLACED = {
     "greedy": p.greedy_optimum,
     "least": lambda game: p.social_optimum(game).value,
     "price": lambda game: p.price_of_anarchy(game, max_profiles=0, starts=1)[:-1],
-    "bound": lambda game: p.best_bound(game, iterations=3),
+    "bound": lambda game: p.best_bound(game, iterations=12),
     "pooled": lambda game: p.value_of_sharing(game, iterations=2),
     "rises": p.rises,
 }

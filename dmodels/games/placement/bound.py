@@ -121,5 +121,6 @@ class _Lagrangian:
             found = value, used.reshape(m, -1)
             loop = lambda first, last: dual_blocks(first, last, a, prices.reshape(-1), self.reads, found)
         share(loop, m, 1e-7 * m * a.access.size)
-        paid = prices * np.where(prices > 0, self.room, 0.0)
-        return float(value.sum() - paid.sum()), np.tensordot(a.size, used.astype(float), axes=(0, 0))
+        dear = prices > 0
+        bound = value.sum() - prices[dear] @ self.room[dear]
+        return float(bound), np.tensordot(a.size, used.astype(float), axes=(0, 0))

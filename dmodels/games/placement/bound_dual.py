@@ -54,12 +54,12 @@ def dual_blocks(start, stop, a, prices, reads, found):
     place, cost, rising, step, reach = reads
     value, used = found
     n, places = rising.shape
-    w, v, slack = np.empty((n, LANES)), np.empty((n, LANES)), np.empty((places, LANES))
+    w, v, slack = np.zeros((n, LANES)), np.empty((n, LANES)), np.empty((places, LANES))
     gamma, goal = np.zeros(LANES), np.empty(LANES)
     served = np.empty(n, np.bool_)
     for first in range(start, stop, LANES):
         lanes = min(LANES, stop - first)
-        w[:], v[:], slack[:] = 0.0, 0.0, np.inf
+        v[:], slack[:] = 0.0, np.inf
         for k in range(lanes):
             b = first + k
             gamma[k] = recompute[b]

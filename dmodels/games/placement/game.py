@@ -75,7 +75,7 @@ class PlacementGame(Record):
             if name == "distance_s":
                 value = value[~np.eye(n, dtype=bool)]
             if np.isnan(value).any() or (value < 0).any() or not (may_be_infinite or np.isfinite(value).all()):
-                least = np.nanmin(value) if not np.isnan(value).all() else np.nan
+                least = np.fmin.reduce(value.ravel())  # of those that are numbers
                 kind = "numbers from 0, inf included" if may_be_infinite else "finite numbers from 0"
                 raise InputError(f"{name} holds {least if least < 0 else 'NaN or infinity'}; accepted are {kind}")
         if (self.block_bytes <= 0).any():

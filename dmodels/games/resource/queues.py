@@ -90,7 +90,7 @@ class DecodeBatch(Record):
         z = (expected - prefill_gpus * self.prefill_rps_per_gpu * self.window_s) / spread
         density = jnp.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
         late = spread * (density + z * _normal(z))
-        return jnp.clip(1.0 - late / expected, 0.0, 1.0)
+        return jnp.maximum(1.0 - late / expected, 0.0)
 
     def occupancy_count(self, decode_gpus: Real, prefill_gpus: Real) -> Real:
         """Mean requests in one worker; inf where its steps cannot keep up."""

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from dmodels.core.flags import Flag, flag_nonfinite, flag_where
+from dmodels.core.numerics import safe_divide
 from dmodels.core.records import Real
 from dmodels.solvers.bracket import chandrupatla, polished, sign_changes
 from dmodels.solvers.solution import Solution
@@ -61,8 +62,7 @@ def unique(game: Game, live: bool) -> Solution:
     )
     value, slope = jax.value_and_grad(held.balance)(root)
     # one Newton step cleans the last digits and carries the derivative in the game's parameters
-    root = root - jnp.where(jnp.abs(slope) > 0, value / jnp.where(slope == 0, 1.0, slope), 0.0)
-    root = jnp.clip(root, 0.0, total)
+    root = jnp.clip(root - safe_divide(value, slope, 0.0), 0.0, total)
     moved = polished(game.balance, root, slope) if live else root
     x = jnp.where(inside, moved, jnp.where(low >= 0.0, 0.0, game.budget_gpus))
     x = jnp.where(total > 0, x, 0.0)
@@ -171,9 +171,10 @@ def optimum(game: Game, live: bool, place: Real | None = None) -> Solution:
         fine = jnp.clip(place + steps * total, 0.0, total)
         points = jnp.concatenate([_roots(slope_of, fine, jax.vmap(slope_of)(fine))[0], fine, points])
     real = jnp.isfinite(points)
-    costs = jnp.where(real, jax.vmap(held.cost)(jnp.where(real, points, 0.0)), jnp.inf)
+    points = jnp.where(real, points, 0.0)
+    costs = jnp.where(real, jax.vmap(held.cost)(points), jnp.inf)
     best = jnp.argmin(costs)
-    root = jnp.where(real, points, 0.0)[best]
+    root = points[best]
     inside = (root > 0.0) & (root < total)
     slope, moved = slope_of(root), root
     if live:

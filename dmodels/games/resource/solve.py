@@ -106,9 +106,9 @@ def social_optimum(game: Game) -> Solution:
 def _searched(game: Game, found: Solution) -> tuple[Solution, np.ndarray]:
     """(`found`, improved where branch and bound finds a lower cost, proved lower bounds)."""
     shape, (leaves, *form) = game_shape(game), _parted(game)
-    given = [np.broadcast_to(np.asarray(leaf, float), shape).reshape(-1) for leaf in leaves]
-    total = np.broadcast_to(np.maximum(np.asarray(game.budget_gpus, float), 0.0), shape).reshape(-1)
-    known = np.asarray(found.value.cost).reshape(-1)
+    given = [np.broadcast_to(np.asarray(leaf, float), shape).ravel() for leaf in leaves]
+    total = np.broadcast_to(np.maximum(np.asarray(game.budget_gpus, float), 0.0), shape).ravel()
+    known = np.ravel(found.value.cost)
     sound = np.isfinite(known) & np.isfinite(total)
     bound = np.full(known.shape, -np.inf)
 

@@ -206,3 +206,14 @@ def test_a_metronome_strikes_at_the_end_of_each_gap():
     for process in (arrivals.deterministic(4.0, 3), arrivals.gamma(KEY, 4.0, 0.0, 3)):
         assert process.tolist() == [0.25, 0.5, 0.75]
     assert arrivals.in_profile([0.0, 1.0], [0.0, 3.0], [0.0, 2.0]).tolist() == [0.0, 3.5]
+
+
+def test_the_largest_draw_is_of_the_last_point(monkeypatch):
+    """Ten tenths are less than 1 by what a float rounds, and a CDF may end a billionth below."""
+    numbers = iter([1.0 - 2.0**-53, 0.5] * 2 + [0.0])
+    monkeypatch.setattr(lengths, "sample", lambda law, key, count, *_: np.full(count, next(numbers)))
+    tenths = Workload(np.arange(1.0, 11.0), np.arange(11.0, 21.0), np.full(10, 0.1))
+    found = lengths.draw(KEY, tenths, 2)
+    assert [column.tolist() for column in found] == [[10, 10], [20, 20], [0, 0]]
+    last = lengths.draw_totals(KEY, TotalsCdf([10.0, 50.0], [0.5, 1.0 - 5e-10], 0.5), 1)
+    assert (last.output_tokens.tolist(), last.input_tokens.tolist()) == ([15], [16])  # half of 31, in the middle

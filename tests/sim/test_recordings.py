@@ -250,3 +250,25 @@ def test_an_instance_is_drawn_among_all_and_only_who_looks_at_loads_leaves_some_
     drawn_of = pool.serve(requests, 50, RoutingPolicy.RANDOM, jax.random.key(0))
     assert drawn_of.instance.max() > 3 and pool.serve(requests, 50).instance.max() < 3
     assert pool.serve(requests.at(np.zeros(0, int)), 2).end_s.size == 0
+
+
+def test_who_is_read_first_is_decoded_first_by_recursion_too():
+    """A prompt of 4,000 tokens and a millisecond later one of 10 on another worker, then one place to decode in."""
+    alone = TokenLaw.tabulated(lambda n, tokens: 0.01 + 1e-3 * n + 1e-5 * tokens, 1, CHUNK, 2, decodes=True)
+    workers = ServingPool("p", LAW, SLOTS, CHUNK, decodes=False)
+    split = ServingFleet((workers, ServingPool("d", alone, 1, CHUNK, prefills=False)), in_turn=True)
+    requests = Requests.checked([0.0, 0.001], [4000, 10], [5, 3])
+    first = np.array([0.05, 0.001 + 0.0101]) + 0.01001  # a prompt's step, and one with a token of prompt
+    for served in (split.serve(0, requests, (2, 1)), split.backlog(0, requests, (2, 1))):
+        np.testing.assert_allclose(served.first_token_s, first)
+        np.testing.assert_allclose(served.end_s, first + 0.011 * np.array([4, 2]))
+
+
+def test_of_a_large_pool_a_sample_is_told_unless_all_are_asked_for():
+    """Of 40,000 requests on 400 instances half, but of prefill workers all: decoders are told of by halves again."""
+    many = Requests.checked(0.5 * np.arange(40_000), 100, 2)
+    pool = ServingPool("p", LAW, SLOTS, CHUNK)
+    told = lambda served: int(np.isfinite(served.end_s).sum())
+    sample = told(pool.backlog(many, 400))
+    assert 20_000 <= sample < 22_000 and told(pool.backlog(many, 400, all_of_them=True)) == 40_000
+    assert told(ServingFleet((pool, pool), in_turn=True).backlog(0, many, (400, 400))) == sample

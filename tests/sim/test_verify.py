@@ -233,3 +233,10 @@ def test_a_run_of_200_requests_can_settle_and_40_gaps_are_enough_for_20_batches(
         part = served._replace(output_tokens=np.where(arrival < several, 2.0, 1.0))
         found = verify.trace_metrics(part)
         assert ("tpot_mean_s" in found) == ("tpot_p99_s" in found) == told and found["ttft_mean_s"].value == 1.0
+
+
+def test_a_cut_that_leaves_less_than_a_quarter_before_the_end_is_made_at_the_beginning_alone():
+    """100 requests settle in; the longest take 250 s, so that 49 of those that are left end before nobody comes."""
+    arrival = np.arange(400.0)
+    served = Served(arrival, arrival, arrival, arrival + np.where(arrival < 100, 250.0, 200.0), np.ones(400))
+    assert verify.steady(served).tolist() == list(range(100, 400))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from inspect import signature
 
+import jax
 import numpy as np
 import pytest
 
+from dmodels import Workload
 from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
 from dmodels.models.latency import StepLaw
-from dmodels.sim.cluster import Control, Flow, Hybrid, Signal, Workers, measure, simulate
+from dmodels.sim.cluster import Control, Flow, Hybrid, Signal, Workers, measure, measured, simulate
 from dmodels.sim.cluster.measured import _grows
 from dmodels.sim.cluster.records import Role
 from dmodels.sim.engines import Balance, EngineLaw, SGLang, TensorRTLLM, VllmV1
@@ -91,6 +94,18 @@ def test_a_wait_without_end_grows_as_one_to_three_to_five():
     holes = ramp.copy()
     holes[::3] = np.nan
     assert _grows(holes)
+
+
+@pytest.mark.parametrize("growing", [4, 5])
+def test_a_cluster_is_overloaded_in_which_most_runs_grow(growing, monkeypatch):
+    """Of eight runs more than half, by the times to first tokens or else to last ones."""
+    told = iter([True, False, True] + [True] * (growing - 2) + [False, False] * (8 - growing))
+    monkeypatch.setattr(measured, "_grows", lambda waited_s: next(told))
+    work = Workload.fixed(1000.0, 3.0, rate_rps=0.4).replace(arrival_cv=np.float64(0.0))
+    asked = {"prefill_iteration_s": 1.0, "count": 100, "target_frac": 1.0}
+    found = measure(work, BOTH, STILL, jax.random.key(0), **asked)
+    assert {one.samples for one in found.values()} == {8}
+    assert {bool(one.flags & Flag.OVERLOAD) for one in found.values()} == {growing == 5}
 
 
 def test_engines_begin_with_their_own_settings():

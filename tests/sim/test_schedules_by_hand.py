@@ -377,6 +377,7 @@ def test_bad_instances_and_prefixes_are_named():
     for told, said in (
         ({"slots": 1.5}, "slots = 1.5; accepted: whole numbers from 1"),
         ({"chunk_tokens": 0}, "chunk_tokens = 0; accepted: whole numbers from 1"),
+        ({"slots": 0, "chunk_tokens": 0}, "slots = 0; accepted: whole numbers from 1"),  # one at a time
     ):
         with pytest.raises(InputError, match=said):
             batching.simulate(

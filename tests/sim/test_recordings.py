@@ -264,6 +264,22 @@ def test_who_is_read_first_is_decoded_first_by_recursion_too():
         np.testing.assert_allclose(served.end_s, first + 0.011 * np.array([4, 2]))
 
 
+def test_short_prompts_share_a_chunk():
+    """Two of half a chunk are read in one iteration, and the third, which came with them, in the next one."""
+    served = ServingPool("all", LAW, SLOTS, CHUNK).serve(Requests.checked(np.zeros(3), CHUNK // 2, 2), 1)
+    first = 0.01 + 1e-5 * CHUNK
+    np.testing.assert_allclose(served.ttft_s, [first, first, first + 0.012 + 1e-5 * CHUNK / 2])
+
+
+def test_a_split_takes_a_request_where_its_prompt_is_taken():
+    """One worker reads 4,000 tokens in 50 ms; who comes a millisecond after them is taken when they are read."""
+    split = ServingFleet(
+        (ServingPool("p", LAW, SLOTS, CHUNK, decodes=False), ServingPool("d", LAW, SLOTS, CHUNK)), True
+    )
+    served = split.serve(0, Requests.checked([0.0, 0.001], [4000, 10], 5), (1, 1))
+    np.testing.assert_allclose(served.admitted_s, [0.0, 0.05], rtol=0, atol=1e-12)
+
+
 def test_of_a_large_pool_a_sample_is_told_unless_all_are_asked_for():
     """Of 40,000 requests on 400 instances half, but of prefill workers all: decoders are told of by halves again."""
     many = Requests.checked(0.5 * np.arange(40_000), 100, 2)

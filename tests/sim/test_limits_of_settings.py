@@ -91,9 +91,18 @@ def test_a_wait_without_end_grows_as_one_to_three_to_five():
     assert _grows(ramp) and not _grows(np.full(300, 7.0)) and not _grows(ramp[::-1])
     steps = lambda *means: np.repeat(means, 100)
     assert _grows(steps(1.0, 1.31, 1.71)) and not _grows(steps(1.0, 1.29, 2.0)) and not _grows(steps(1.0, 2.0, 2.5))
+    for unit in (1e-3, 1e3):
+        assert _grows(unit * steps(1.0, 1.31, 1.71)) and not _grows(unit * steps(1.0, 1.29, 2.0))
     holes = ramp.copy()
     holes[::3] = np.nan
     assert _grows(holes)
+
+
+def test_a_prompt_that_is_all_cached_still_takes_an_iteration():
+    """Of half a second, though none of its three tokens is left for a chunk."""
+    work = Workload.fixed(3.0, 1.0, 0.1, 3.0).replace(arrival_cv=np.float64(0.0))
+    found = measure(work, BOTH, STILL, jax.random.key(0), prefill_iteration_s=0.5, chunk_tokens=1, count=100)
+    assert found["ttft_mean_s"].value == pytest.approx(0.5) == found["e2e_p99_s"].value
 
 
 @pytest.mark.parametrize("growing", [4, 5])

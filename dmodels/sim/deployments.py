@@ -86,7 +86,7 @@ class ServingPool(NamedTuple):
         (`models.queueing.trace_backlog`). Of large pools a sample is enough; the others' times are NaN."""
         times = queueing.trace_backlog(
             requests.arrival_s,
-            np.maximum(requests.prefill_tokens, 1.0) if self.prefills else np.ones(requests.arrival_s.size),
+            requests.prefill_tokens if self.prefills else np.ones(requests.arrival_s.size),
             requests.output_tokens if self.decodes else np.ones(requests.arrival_s.size),
             queueing.StepGrid(self.law.times_s, self.law.tokens),
             slots=self.slots,

@@ -72,8 +72,7 @@ def mean_of(replications: Any, confidence: float = 0.95) -> Estimate:
     if x.size < 2:
         raise InputError(f"replications: {x.size}; accepted: at least two")
     value = float(x.mean())
-    reach = _student(x.size - 1, confidence) * float(x.std(ddof=1)) / np.sqrt(x.size)
-    reach = float(reach)
+    reach = float(_student(x.size - 1, confidence) * x.std(ddof=1) / np.sqrt(x.size))
     return Estimate(value, value - reach, value + reach, x.size, 0 if np.isfinite(value) else int(Flag.NONFINITE))
 
 

@@ -29,7 +29,7 @@ def draw(key: jax.Array, workload: Workload, count: int) -> Lengths:
     key_point, key_round = jax.random.split(key)
     edges = np.cumsum(np.asarray(workload.weight_frac, np.float64))
     uniform = sample(jax.random.uniform, key_point, count)
-    point = np.minimum(np.searchsorted(edges, uniform * edges[-1], side="right"), edges.size - 1)
+    point = np.minimum(np.searchsorted(edges, uniform, side="right"), edges.size - 1)
     part = sample(jax.random.uniform, key_round, count)
     columns = (workload.input_tokens, workload.output_tokens, workload.cached_tokens)
     inputs, outputs, cached = (

@@ -36,7 +36,7 @@ class KVCache(NamedTuple):
 def per_token_s(first_token_s: np.ndarray, end_s: np.ndarray, output_tokens: np.ndarray) -> np.ndarray:
     """TPOT: (end - first token)/(output - 1); NaN for a single output token, which has no such time."""
     gaps = output_tokens - 1.0
-    return np.where(gaps > 0, (end_s - first_token_s) / np.where(gaps > 0, gaps, 1.0), np.nan)
+    return np.where(gaps > 0, (end_s - first_token_s) / np.maximum(gaps, 1.0), np.nan)
 
 
 class Served(NamedTuple):

@@ -88,7 +88,8 @@ def summary(served: Served, instances: int, percentile: float = 0.99) -> dict[st
     than a microsecond, requests in flight per instance (by Little's law on the run), and the rate served: departures a
     second, which are fewer than arrivals where a fleet does not keep up, but for the first and last percent."""
     tag = f"p{100 * percentile:g}"
-    ends, edge = np.sort(served.end_s), served.end_s.size // 100
+    ends = np.sort(served.end_s)
+    edge = ends.size // 100
     ends = ends[edge : ends.size - edge]
     served_rps = float((ends.size - 1) / (ends[-1] - ends[0])) if ends.size > 1 else np.nan
     found = {}

@@ -177,3 +177,43 @@ def test_a_profile_is_gone_through_piece_by_piece():
         np.testing.assert_allclose(arrivals.in_profile(unit, starts, rates), expected)
     assert arrivals.in_profile([0.0], [0.0, 3.0], [1.0, 2.0]).tolist() == [0.0]
     assert arrivals.in_profile([], [0.0], [1.0]).size == arrivals.replay([0.0, 1.0], count=0).size == 0
+
+
+def test_the_shortest_requests_are_a_token_and_no_more_is_cached_than_asked():
+    """Support points between whole numbers, or below one, are drawn as both neighbours, or as one."""
+    work = Workload([0.25, 2.5], [0.25, 1.5], [0.5, 0.5], [0.25, 2.5])
+    found = lengths.draw(KEY, work, 400)
+    assert [sorted(set(column.tolist())) for column in found] == [[1, 2, 3], [1, 2], [0, 1, 2, 3]]
+    assert (found.cached_tokens <= found.input_tokens).all() and all(column.dtype == np.int64 for column in found)
+    none = lengths.draw(KEY, work, 0)
+    assert [column.size for column in none] == [0, 0, 0]
+
+
+def test_an_answers_share_is_rounded_down_and_clipped():
+    """29 % of the total to the whole token below, at least one; a wide share is one of its ends."""
+    long = lengths.draw_totals(KEY, TotalsCdf([100.0], [1.0], 0.29, 0.0, 0.29, 0.29), 4000)
+    total = long.input_tokens + long.output_tokens
+    assert set(total) == set(range(2, 101))  # of one token two are made
+    assert long.output_tokens.tolist() == [max(1, 29 * int(n) // 100) for n in total]
+    assert not long.cached_tokens.any() and all(column.dtype == np.int64 for column in long)
+    wide = lengths.draw_totals(KEY, TotalsCdf([999.0, 1000.0], [0.0, 1.0], 0.3, 50.0, 0.2, 0.4), 4000)
+    assert set(wide.input_tokens + wide.output_tokens) == {1000}
+    ends = [(wide.output_tokens == tokens).mean() for tokens in (200, 400)]
+    assert ends == pytest.approx([0.5, 0.5], abs=0.04) and sum(ends) > 0.99
+
+
+def test_a_metronome_strikes_at_the_end_of_each_gap():
+    for process in (arrivals.deterministic(4.0, 3), arrivals.gamma(KEY, 4.0, 0.0, 3)):
+        assert process.tolist() == [0.25, 0.5, 0.75]
+    assert arrivals.in_profile([0.0, 1.0], [0.0, 3.0], [0.0, 2.0]).tolist() == [0.0, 3.5]
+
+
+def test_the_largest_draw_is_of_the_last_point(monkeypatch):
+    """Ten tenths are less than 1 by what a float rounds, and a CDF may end a billionth below."""
+    numbers = iter([1.0 - 2.0**-53, 0.5] * 2 + [0.0])
+    monkeypatch.setattr(lengths, "sample", lambda law, key, count, *_: np.full(count, next(numbers)))
+    tenths = Workload(np.arange(1.0, 11.0), np.arange(11.0, 21.0), np.full(10, 0.1))
+    found = lengths.draw(KEY, tenths, 2)
+    assert [column.tolist() for column in found] == [[10, 10], [20, 20], [0, 0]]
+    last = lengths.draw_totals(KEY, TotalsCdf([10.0, 50.0], [0.5, 1.0 - 5e-10], 0.5), 1)
+    assert (last.output_tokens.tolist(), last.input_tokens.tolist()) == ([15], [16])  # half of 31, in the middle

@@ -113,3 +113,4 @@ def test_records_with_what_is_left_out():
     assert Recording(*(ARRIVAL[:1],) * 4, 1.0, "x").warm_s == 0.0
     edge = estimate.Estimate(4.0, 3.0, 5.0, 9)
     assert edge.holds(5.0) and not edge.holds(5.01) and edge.holds(3.0) and not edge.holds(2.99)
+    assert edge.holds(5.5, 0.5) and not edge.holds(5.51, 0.5) and edge.holds(2.5, 0.5) and not edge.holds(2.49, 0.5)

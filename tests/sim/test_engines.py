@@ -155,6 +155,16 @@ def test_a_prefix_is_computed_once_and_forgotten_when_others_need_the_room():
     assert ttft == pytest.approx([0.121, 0.021, 0.601, 0.121])
 
 
+def test_shared_prompts_are_cut_to_their_full_blocks():
+    """Traces name the last block of a prompt, too, though it is not full: of 600 tokens one of 512, of 1,100 two."""
+    named = SharedPrompts.of([[70, 80], [70], [70, 80, 90], []], 512)
+    assert (named.content.tolist(), named.start.tolist(), named.tokens) == ([0, 1, 0, 0, 1, 2], [0, 2, 3, 6, 6], 512)
+    full = named.checked(np.array([600, 511, 1100, 2000]), 16)
+    assert (full.content.tolist(), full.start.tolist(), full.tokens) == ([0, 0, 1], [0, 1, 1, 3, 3], 512)
+    nobody = SharedPrompts.of([], 512).checked(np.zeros(0, int), 16)
+    assert (nobody.content.size, nobody.start.tolist()) == (0, [0])
+
+
 @pytest.mark.parametrize("balance", list(Balance), ids=lambda b: b.name)
 def test_each_of_several_instances_serves_its_own_as_if_alone(balance):
     """Who has the fewest that have not ended is chosen, of equals the next in turn."""

@@ -131,3 +131,9 @@ def test_common_random_numbers_narrow_a_comparison():
 def test_bad_input_is_refused(call):
     with pytest.raises(InputError):
         call()
+
+
+def test_a_series_that_never_moves_is_known_exactly():
+    seven = estimate.Estimate(7.0, 7.0, 7.0, 20, 0)
+    assert estimate.batch_means(np.full(400, 7.0)) == seven == estimate.batch_quantile(np.full(400, 7.0), 0.5)
+    assert estimate.mean_of([np.nan, 1.0]).flags == int(Flag.NONFINITE)

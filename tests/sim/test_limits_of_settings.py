@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from inspect import signature
 
+import jax
 import numpy as np
 import pytest
 
+from dmodels import Workload
 from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
 from dmodels.models.latency import StepLaw
-from dmodels.sim.cluster import Control, Flow, Hybrid, Signal, Workers, measure, simulate
+from dmodels.sim.cluster import Control, Flow, Hybrid, Signal, Workers, measure, measured, simulate
 from dmodels.sim.cluster.measured import _grows
 from dmodels.sim.cluster.records import Role
-from dmodels.sim.engines import EngineLaw, SGLang, TensorRTLLM, VllmV1
+from dmodels.sim.engines import Balance, EngineLaw, SGLang, TensorRTLLM, VllmV1
 from dmodels.sim.engines import simulate as simulate_engine
 from dmodels.sim.engines.policies import POLICIES, Capacity, rules
+from dmodels.sim.fleet import Change
 
 STILL, BOTH = Control(flow=Flow.NONE, theta_frag=0.0), Workers(1, 1)
 
@@ -63,6 +67,7 @@ def test_clusters_begin_with_the_settings_of_the_papers():
     assert Control() == Control(Signal.WORK, Flow.FREENESS, 0.62, 0.168, 0.05, 1.0, 4.0, True)
     assert Hybrid() == Hybrid(2048.0, 256.0, 0.9, 0.1, 0.9, 0.05)
     assert [[int(one) for one in kind] for kind in (Signal, Flow, Role)] == [[0, 1, 2, 3, 4], [0, 1, 2], [0, 1, 2]]
+    assert [[int(one) for one in kind] for kind in (Balance, Capacity, Change)] == [[0, 1], [0, 1], [0, 1, 2, 3, 4]]
     asked = {name: one.default for name, one in signature(measure).parameters.items() if one.default is not one.empty}
     assert asked == {"chunk_tokens": 512, "percentile": 0.99, "target_frac": 0.05, "count": 4000, "at_most": 64}
 
@@ -86,9 +91,30 @@ def test_a_wait_without_end_grows_as_one_to_three_to_five():
     assert _grows(ramp) and not _grows(np.full(300, 7.0)) and not _grows(ramp[::-1])
     steps = lambda *means: np.repeat(means, 100)
     assert _grows(steps(1.0, 1.31, 1.71)) and not _grows(steps(1.0, 1.29, 2.0)) and not _grows(steps(1.0, 2.0, 2.5))
+    for unit in (1e-3, 1e3):
+        assert _grows(unit * steps(1.0, 1.31, 1.71)) and not _grows(unit * steps(1.0, 1.29, 2.0))
     holes = ramp.copy()
     holes[::3] = np.nan
     assert _grows(holes)
+
+
+def test_a_prompt_that_is_all_cached_still_takes_an_iteration():
+    """Of half a second, though none of its three tokens is left for a chunk."""
+    work = Workload.fixed(3.0, 1.0, 0.1, 3.0).replace(arrival_cv=np.float64(0.0))
+    found = measure(work, BOTH, STILL, jax.random.key(0), prefill_iteration_s=0.5, chunk_tokens=1, count=100)
+    assert found["ttft_mean_s"].value == pytest.approx(0.5) == found["e2e_p99_s"].value
+
+
+@pytest.mark.parametrize("growing", [4, 5])
+def test_a_cluster_is_overloaded_in_which_most_runs_grow(growing, monkeypatch):
+    """Of eight runs more than half, by the times to first tokens or else to last ones."""
+    told = iter([True, False, True] + [True] * (growing - 2) + [False, False] * (8 - growing))
+    monkeypatch.setattr(measured, "_grows", lambda waited_s: next(told))
+    work = Workload.fixed(1000.0, 3.0, rate_rps=0.4).replace(arrival_cv=np.float64(0.0))
+    asked = {"prefill_iteration_s": 1.0, "count": 100, "target_frac": 1.0}
+    found = measure(work, BOTH, STILL, jax.random.key(0), **asked)
+    assert {one.samples for one in found.values()} == {8}
+    assert {bool(one.flags & Flag.OVERLOAD) for one in found.values()} == {growing == 5}
 
 
 def test_engines_begin_with_their_own_settings():
@@ -126,6 +152,24 @@ def test_the_longest_request_that_an_engine_admits(policy, most):
         simulate_engine([0.0], most - 8, 9, law, policy)
     with pytest.raises(InputError, match="instances = 0"):
         simulate_engine([0.0], 1, 1, law, policy, instances=0)
+
+
+def test_an_answers_limit_needs_room_where_it_is_set_aside_alone():
+    """100 tokens of prompt and 9 of answer, which might be 900, in memory for 160: but for TensorRT-LLM, which sets
+    the limit aside unless it evicts, and SGLang, which counts on up to 4,096, engines find room on the way."""
+    law, asked = EngineLaw.straight(1.0, 0.0), ([0.0], 100, 9)
+    for policy in (VllmV1(10), TensorRTLLM(5, capacity=Capacity.MAX_UTILIZATION)):
+        assert simulate_engine(*asked, law, policy, limit_tokens=900).end_s.tolist() == [9.0]
+    for policy, most in ((TensorRTLLM(5), "1,000"), (SGLang(160), "1,001")):
+        with pytest.raises(InputError, match=f"kv_blocks: room for 160 tokens; a request of {most} tokens never fits"):
+            simulate_engine(*asked, law, policy, limit_tokens=900)
+
+
+def test_in_turn_is_in_turn_whoever_is_busy():
+    """The first is still at work when the third comes, on the one of two that is its turn or on the idle one."""
+    law, asked = EngineLaw.straight(1.0, 0.0), ([0.0, 1.0, 5.0], 10, [9, 1, 1])
+    for balance, where in ((Balance.ROUND_ROBIN, [0, 1, 0]), (Balance.LEAST_LOADED, [0, 1, 1])):
+        assert simulate_engine(*asked, law, VllmV1(99), instances=2, balance=balance).instance.tolist() == where
 
 
 def test_a_prompt_that_is_not_cut_fits_a_step():

@@ -223,3 +223,68 @@ def test_a_split_is_given_up_by_what_has_become_of_requests_since_they_came():
     cut = split.serve(0, requests, (2, 1), give_up=lambda so_far: np.isfinite(so_far.end_s).sum() > done[2])
     assert np.isfinite(cut.end_s).sum() == done[3] and np.isfinite(cut.end_s)[: done[3]].all()
     assert cut.arrival_s.tolist() == arrival.tolist()
+
+
+def test_where_nothing_is_found_the_recording_stays_as_it_is():
+    """All come at the ends of the stretches that a sample begins; a lone request is in none of four, or in one."""
+    late = Recording(20.0 * np.arange(50) + 19.0, *(np.ones(50),) * 3, 1000.0, "x")
+    assert late.sampled(25) is late and late.sampled(48).size == 50  # of 20 s the first 10, or 19.2
+    lone = Recording(np.array([3.0]), *(np.full(1, n) for n in (5.0, 6.0, 4.0)), 8.0, "x")
+    found = [lone.resampled(seed, 4) for seed in range(400)]
+    times = [0 if one is lone else one.size for one in found]
+    shares = [times.count(k) / 400 for k in range(5)]
+    assert shares == pytest.approx(np.array([81, 108, 54, 12, 1]) / 256, abs=0.1)  # four trials of one in four
+    assert all(rate(one) == pytest.approx(1 / 8) for one in found)
+
+
+def test_a_poisson_stream_is_as_long_as_its_rate_says_or_as_it_takes():
+    """Three of one instant at two a second: 1.5 s, or until the last one came."""
+    found = [recorded(trace([7.0, 7.0, 7.0]), 2.0, seed=seed) for seed in range(20)]
+    assert [one.period_s for one in found] == [max(1.5, one.time_s[-1]) for one in found]
+    assert 3 < sum(one.period_s == 1.5 for one in found) < 17
+
+
+def test_an_instance_is_drawn_among_all_and_only_who_looks_at_loads_leaves_some_empty():
+    requests = Requests.checked(np.arange(3.0), 100, 5)
+    pool = ServingPool("all", LAW, SLOTS, CHUNK)
+    drawn_of = pool.serve(requests, 50, RoutingPolicy.RANDOM, jax.random.key(0))
+    assert drawn_of.instance.max() > 3 and pool.serve(requests, 50).instance.max() < 3
+    assert pool.serve(requests.at(np.zeros(0, int)), 2).end_s.size == 0
+
+
+def test_who_is_read_first_is_decoded_first_by_recursion_too():
+    """A prompt of 4,000 tokens and a millisecond later one of 10 on another worker, then one place to decode in."""
+    alone = TokenLaw.tabulated(lambda n, tokens: 0.01 + 1e-3 * n + 1e-5 * tokens, 1, CHUNK, 2, decodes=True)
+    workers = ServingPool("p", LAW, SLOTS, CHUNK, decodes=False)
+    split = ServingFleet((workers, ServingPool("d", alone, 1, CHUNK, prefills=False)), in_turn=True)
+    requests = Requests.checked([0.0, 0.001], [4000, 10], [5, 3])
+    first = np.array([0.05, 0.001 + 0.0101]) + 0.01001  # a prompt's step, and one with a token of prompt
+    for served in (split.serve(0, requests, (2, 1)), split.backlog(0, requests, (2, 1))):
+        np.testing.assert_allclose(served.first_token_s, first)
+        np.testing.assert_allclose(served.end_s, first + 0.011 * np.array([4, 2]))
+
+
+def test_short_prompts_share_a_chunk():
+    """Two of half a chunk are read in one iteration, and the third, which came with them, in the next one."""
+    served = ServingPool("all", LAW, SLOTS, CHUNK).serve(Requests.checked(np.zeros(3), CHUNK // 2, 2), 1)
+    first = 0.01 + 1e-5 * CHUNK
+    np.testing.assert_allclose(served.ttft_s, [first, first, first + 0.012 + 1e-5 * CHUNK / 2])
+
+
+def test_a_split_takes_a_request_where_its_prompt_is_taken():
+    """One worker reads 4,000 tokens in 50 ms; who comes a millisecond after them is taken when they are read."""
+    split = ServingFleet(
+        (ServingPool("p", LAW, SLOTS, CHUNK, decodes=False), ServingPool("d", LAW, SLOTS, CHUNK)), True
+    )
+    served = split.serve(0, Requests.checked([0.0, 0.001], [4000, 10], 5), (1, 1))
+    np.testing.assert_allclose(served.admitted_s, [0.0, 0.05], rtol=0, atol=1e-12)
+
+
+def test_of_a_large_pool_a_sample_is_told_unless_all_are_asked_for():
+    """Of 40,000 requests on 400 instances half, but of prefill workers all: decoders are told of by halves again."""
+    many = Requests.checked(0.5 * np.arange(40_000), 100, 2)
+    pool = ServingPool("p", LAW, SLOTS, CHUNK)
+    told = lambda served: int(np.isfinite(served.end_s).sum())
+    sample = told(pool.backlog(many, 400))
+    assert 20_000 <= sample < 22_000 and told(pool.backlog(many, 400, all_of_them=True)) == 40_000
+    assert told(ServingFleet((pool, pool), in_turn=True).backlog(0, many, (400, 400))) == sample

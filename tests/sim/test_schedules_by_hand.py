@@ -377,6 +377,7 @@ def test_bad_instances_and_prefixes_are_named():
     for told, said in (
         ({"slots": 1.5}, "slots = 1.5; accepted: whole numbers from 1"),
         ({"chunk_tokens": 0}, "chunk_tokens = 0; accepted: whole numbers from 1"),
+        ({"slots": 0, "chunk_tokens": 0}, "slots = 0; accepted: whole numbers from 1"),  # one at a time
     ):
         with pytest.raises(InputError, match=said):
             batching.simulate(
@@ -441,6 +442,16 @@ def test_memory_for_prompt_answer_and_reserve_is_asked_for_before_a_request_is_s
     for tokens, choice in ((1038.0, 0), (1037.0, -1)):
         cluster = a_network()._replace(kv_memory_bytes=1e6 * tokens, reserve_tokens=30.0, block_tokens=blocks)
         assert network.simulate(cluster, five_requests(1), RoutingPolicy.ROUND_ROBIN).choice.tolist() == [choice]
+
+
+def test_who_lands_as_an_iteration_ends_is_in_time_for_the_next():
+    """Two land a whole number of iterations apart, whatever sums of floats make of it: the second waits for nothing."""
+    alone = a_network()._replace(decode=np.array([1]), shards=1, curve=BatchingCurve(0.012, 0.001, 2.0))
+    for steps in range(11, 30):
+        columns = (np.full(2, x) for x in (0.5, 1000.0, 60.0))
+        both = network.Arrivals(np.array([0.0, 0.013 * steps]), *columns, np.zeros((2, 1)))
+        run = network.simulate(alone, both, RoutingPolicy.ROUND_ROBIN)
+        np.testing.assert_allclose(run.ttft_s, [0.626 + 0.013, 0.626 + 0.014], rtol=1e-9, err_msg=f"{steps}")
 
 
 def test_the_smallest_request_of_a_network_is_a_token():

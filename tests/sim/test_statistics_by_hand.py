@@ -14,7 +14,7 @@ from dmodels import Workload
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.models.traffic import Trace
-from dmodels.sim import estimate, recordings, verify
+from dmodels.sim import arrivals, estimate, recordings, verify
 from dmodels.sim.recordings import Recording
 from dmodels.sim.requests import Requests, Served
 
@@ -129,6 +129,7 @@ def test_a_run_is_outrun_where_waiting_spans_say_so():
         Served(two, 10 * two, 10 * two, 10 * two + 1, np.ones(2))
     )  # one a second came, one in nine left
     assert not verify.outrun(Served(two, 1.5 * two, 1.5 * two, 1.5 * two + 1, np.ones(2)))  # half of the time, no more
+    assert not verify.outrun(Served(two, 1.9 * two, 1.9 * two, 1.9 * two + 1, np.ones(2)))  # one in 0.9 s left
     assert not verify.outrun(Served(0 * two, 5 * two, 5 * two, 5 * two + 1, np.ones(2)))  # all at one instant
     one = Served(*(np.zeros(1) for _ in range(5)))
     assert not verify.outrun(one) and not verify.outrun(served.at(np.zeros(0, int)))
@@ -280,6 +281,9 @@ def test_drawn_recordings_have_the_rate_and_the_burstiness_asked_for(cv):
     )
     assert found.period_s == max(1500.0, found.time_s[-1]) and ("Poisson" in found.source) == (cv == 1)
     assert (recordings.drawn(work, 6, 6000).time_s != found.time_s).any()
+    key = jax.random.split(jax.random.key(5))[0]
+    again = arrivals.poisson(key, 4.0, 6000) if cv == 1 else arrivals.gamma(key, 4.0, cv, 6000)
+    np.testing.assert_array_equal(found.time_s, again)
 
 
 @pytest.mark.parametrize(

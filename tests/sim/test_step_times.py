@@ -60,8 +60,9 @@ def test_a_law_in_every_form_it_may_have():
     [
         ([1.0, 1.0], r"\(2,\) times for 3 slots"),
         (np.ones((4, 1)), "one time per count 0..3"),
-        ([1.0, 1.0, 0.0, 1.0], "takes 0 s"),
-        ([1.0, 1.0, np.inf, 1.0], "finite times above 0"),
+        *(([1.0, *row], "takes 0 s") for row in ([0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0])),
+        *(([np.inf if k == late else 1.0 for k in range(4)], "takes 1 s; .* finite") for late in (1, 2, 3)),
+        ([1.0, np.nan, 3.0, 2.0], "takes 2 s; accepted: finite times above 0"),
         (TokenLaw(np.ones((4, 2)), np.array([0.0, 1.0])), "accepted here: StepLaw"),
     ],
 )

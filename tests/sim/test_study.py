@@ -123,3 +123,15 @@ def test_a_quantile_is_the_middle_of_a_256th_of_an_octave():
         assert mean.value == pytest.approx(value, rel=1e-5) and late.value == pytest.approx(middle, rel=1e-12)
         assert (mean.flags, late.flags, late.samples) == (0, 0, 2) and mean.half_width <= 1e-5 * value
         assert (late.low + late.high) / 2 == pytest.approx(middle)
+
+
+@pytest.mark.parametrize("step_s, told", [(9.5e-7, 0.0), (9.6e-7, 2.0**-20 * (1 + 1.5 / 256)), (1e6, 1e6), (2e6, None)])
+def test_times_beyond_the_first_and_the_last_bin_are_in_them(step_s, told):
+    """Below a microsecond, 2^-20 s, is none; above 2^20 s, twelve days, the middle of the last 256th before it."""
+    found = study.run(Workload.fixed(1, 2, rate_rps=0.1 / step_s), [step_s], 1, KEY, 3000, chunk=1000)
+    late = found["tpot_p99_s"].value
+    if told is None:
+        assert late == 2.0**20 * (1 - 0.25 / 256)
+    else:
+        assert late == pytest.approx(told, rel=2e-3 if told == 1e6 else 1e-12)
+    assert found["tpot_mean_s"].value == pytest.approx(step_s)

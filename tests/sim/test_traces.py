@@ -11,6 +11,7 @@ from dmodels.models.latency import StepLaw
 from dmodels.models.traffic import Trace, read_trace
 from dmodels.sim import arrivals, fleet
 from dmodels.sim.fleet import Pool, Prefixes, RoutingPolicy
+from dmodels.sim.recordings import recorded
 from dmodels.sim.replay import replay_trace
 
 LAW = StepLaw(8e-3, 0.65e-3)
@@ -69,3 +70,5 @@ def test_requests_of_one_instant_need_a_rate():
         replay_trace(trace, pool, key, fleet.RoutingPolicy.SHORTEST_QUEUE)
     given = replay_trace(trace, pool, key, fleet.RoutingPolicy.SHORTEST_QUEUE, rate_rps=3.0)
     assert given.requests_count == 200 and given.rate_rps == pytest.approx(3.0, rel=5 / np.sqrt(200))
+    when = recorded(trace, 3.0).time_s
+    assert when[0] > 0.0 and given.rate_rps == pytest.approx(199 / (when[-1] - when[0]))

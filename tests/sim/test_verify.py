@@ -214,3 +214,29 @@ def test_requests_spill_over_where_others_wait():
     )
     assert short["in_flight_count"].value == pytest.approx(1.0, rel=0.01)
     assert long["in_flight_count"].value == pytest.approx(2 / 3, rel=0.01)
+
+
+def test_the_rate_served_leaves_out_the_first_and_the_last_percent():
+    """Of 300 departures a second apart three came long before the others and three long after; the next ones of both
+    ends are ten seconds away: 294 in 311 s. A lone departure has no rate."""
+    ends = np.concatenate([-1e6 - np.arange(3.0), [-10.0], np.arange(292.0), [301.0], 1e6 + np.arange(3.0)])
+    served = Served(*[np.sort(ends)] * 4, np.ones(300))
+    assert verify.summary(served, 1)["served_rps"] == pytest.approx(293 / 311)
+    assert np.isnan(verify.summary(served.at(np.arange(1)), 1)["served_rps"])
+
+
+def test_a_run_of_200_requests_can_settle_and_40_gaps_are_enough_for_20_batches():
+    arrival = np.arange(200.0)
+    served = Served(arrival, arrival, arrival + 1.0, arrival + 2.0, np.full(200, 2.0))
+    assert verify.steady(served).tolist() == list(range(197))
+    for several, told in ((39, False), (40, True)):
+        part = served._replace(output_tokens=np.where(arrival < several, 2.0, 1.0))
+        found = verify.trace_metrics(part)
+        assert ("tpot_mean_s" in found) == ("tpot_p99_s" in found) == told and found["ttft_mean_s"].value == 1.0
+
+
+def test_a_cut_that_leaves_less_than_a_quarter_before_the_end_is_made_at_the_beginning_alone():
+    """100 requests settle in; the longest take 250 s, so that 49 of those that are left end before nobody comes."""
+    arrival = np.arange(400.0)
+    served = Served(arrival, arrival, arrival, arrival + np.where(arrival < 100, 250.0, 200.0), np.ones(400))
+    assert verify.steady(served).tolist() == list(range(100, 400))

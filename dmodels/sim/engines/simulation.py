@@ -13,7 +13,7 @@ from dmodels.sim.requests import Requests, Served
 
 from . import in_flight, prompts_first
 from .laws import EngineLaw, step_s
-from .policies import Policy, SchedulerRules, SGLang, TensorRTLLM, VllmV1, rules
+from .policies import Policy, Rule, SchedulerRules, SGLang, TensorRTLLM, VllmV1, rules
 from .prompts import SharedPrompts
 from .state import Engines, RequestStates, decodes, push, release, remember
 
@@ -150,7 +150,7 @@ def _advance(e: Engines, k: int, time: float) -> None:
 @kernel(inner=True, **UNCOUNTED)
 def _begin_step(e: Engines, k: int, now: float, visible: float) -> bool:
     """Whether there was anything to do."""
-    if e.rules.rule == 0:
+    if e.rules.rule == Rule.IN_FLIGHT:
         in_flight.schedule(e, k, now, visible)
     else:
         prompts_first.schedule(e, k, now, visible)

@@ -206,6 +206,7 @@ def test_a_pooled_game_in_seconds_per_read(monkeypatch):
     asked = []
 
     def worth(played, iterations):
+        assert iterations == 40
         asked.append(played)
         reads = played.arrays().demand.sum()
         side = lambda each: Record(social_s=each * reads, tier="tier")
@@ -220,7 +221,12 @@ def test_a_pooled_game_in_seconds_per_read(monkeypatch):
         )
 
     monkeypatch.setattr(game, "value_of_sharing", worth)
-    monkeypatch.setattr(game, "at_risk", lambda played, extra, start, together, plays: f"{extra:g} of {start}")
+
+    def risk(played, extra, start, together, plays):
+        assert together and plays == 2 and played is asked[-1]  # at all workers at once
+        return f"{extra:g} of {start}"
+
+    monkeypatch.setattr(game, "at_risk", risk)
     one, two = game.pooled(trace, state, 2, 0.5, routes(trace, 2))
     assert (one.isolated_s, one.selfish_s, one.coordinated_s, one.bound_s) == pytest.approx((9.0, 6.0, 5.0, 4.0))
     assert (one.pooling_frac, one.coordination_frac, one.coordination_most_frac) == pytest.approx((1 / 3, 0.1, 0.2))
@@ -282,6 +288,19 @@ def test_sentences_on_tiers():
         "2.0%; a tenth more memory everywhere: all is well."
     )
     assert "HBM as leader: storing everything is best" in said[6]
+    later = Record(
+        blocks=np.array([10.0, 1000.0, 5e3]),
+        lru_frac=np.array([0.2, 0.45, 0.5]),
+        shuffled_frac=np.array([0.21, 0.471, 0.5]),
+        lost_hits=np.array([0.25, 0.125, 0.5]),
+        lost_gpu_s=np.array([2e-3, 1e-3, 4e-3]),
+    )
+    che, *_, lost = told_of(curves=later)[1:]
+    assert che == (
+        "Che's approximation is off by 2.1 points at 1,000 blocks: what was used comes back later than its popularity "
+        "says, so size by the trace, not by popularities."
+    )
+    assert lost.endswith("0.5 hits (4 ms of prefill), at 5,000 blocks.")
     never = told_of(sharing=Record(layouts=layouts, memory_factor=math.inf, workers=4))
     assert "which need more than any HBM gives for" in never[3]
 

@@ -147,6 +147,14 @@ def test_a_fleet_is_too_dear_where_one_for_three_fifths_keeps_the_slos(cost, nod
     assert solve._too_dear(answer, requests) == dear
 
 
+def test_fleets_that_cost_the_same_to_a_millionth_are_told_apart_by_their_pools():
+    one, two = (solve._Chosen(None, trial_of(0.5, (1,) * n), (1,) * n) for n in (1, 2))
+    order = lambda dearer: [
+        len(x.smallest) for x in sorted([two, one._replace(trial=trial_of(1.0 + dearer))], key=solve._order)
+    ]
+    assert (order(4e-7), order(4e-6), order(-4e-6)) == ([1, 2], [2, 1], [1, 2])
+
+
 @pytest.mark.parametrize("needs, dear", [(30, True), (31, False)])
 def test_another_fleet_for_three_fifths_tells_that_one_is_too_dear_as_well(needs, dear, monkeypatch):
     """The leanest of each kind: here a split, of which 30 USD/h buy thirty instances."""

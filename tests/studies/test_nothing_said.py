@@ -9,7 +9,7 @@ from types import SimpleNamespace as Record
 import numpy as np
 import pytest
 
-from dmodels import SLO, Parallel, Trace, Workload
+from dmodels import SLO, Parallel, Trace, Workload, catalog
 from dmodels.control.netkv import POLICIES
 from dmodels.core.flags import Flag
 from dmodels.core.precision import Precision
@@ -123,7 +123,8 @@ def test_a_fleet_is_watched_for_six_hours_and_held_to_two_seconds(monkeypatch):
 def test_an_engine_starts_with_256_sequences_and_8192_tokens_unless_told_otherwise(monkeypatch):
     made = []
     monkeypatch.setattr(playing, "hosted_server", lambda name, *machine, **how: made.append((name, *machine, how)))
-    monkeypatch.setattr(playing, "efficiencies_of", lambda *_, **how: [how["effects"]])
+    known = []
+    monkeypatch.setattr(playing, "efficiencies_of", lambda *of, **how: known.append(of) or [how["effects"]])
     server("llama-3.1-8b", "h100_sxm", Parallel(tp=2.0, ep=2.0))
     said = {"backend": "sglang", "effects": "own", "release": "0.5", "utilization": 0.8, "max_num_seqs": 7}
     said |= {"max_num_batched_tokens": 99, "instances": 3, "options": {"chunk": 1}}
@@ -134,6 +135,12 @@ def test_an_engine_starts_with_256_sequences_and_8192_tokens_unless_told_otherwi
     assert how == unsaid | {"instances": 1, "options": None}
     assert (other, own) == ("llama-3.1-8b on h100_sxm (tp2pp1dp1ep1, sglang)", "own")
     assert asked == {name: said[name] for name in how}
+    made.clear()
+    server("llama-3.1-8b", "h100_sxm", Parallel(), weight_dtype="FP8", kv_dtype="FP8")
+    ((_, narrow, *_),) = made
+    assert float(narrow.model.kv_dtype_bytes) == 1.0 and float(machine.model.kv_dtype_bytes) == 2.0
+    architecture = catalog.architecture("llama-3.1-8b")
+    assert known[0] == ([machine], ["bf16"], architecture) and known[2] == ([narrow], ["fp8"], architecture)
 
 
 def test_traffic_is_played_by_chance_that_can_be_repeated_and_told_at_its_p99(monkeypatch):

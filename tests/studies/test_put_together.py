@@ -17,7 +17,7 @@ from dmodels.core.flags import Flag
 from dmodels.formats.telemetry import Histogram
 from dmodels.models import pooling
 from dmodels.models.compression import Compression
-from dmodels.sim.network import RAG, netkv_cluster
+from dmodels.sim.network import RAG, Profile, netkv_cluster
 from dmodels.studies import pools, size
 from dmodels.studies.place import game, study
 from dmodels.studies.place.sharing import routes, sharing
@@ -89,6 +89,44 @@ def test_a_transfer_scenario_without_a_word_is_the_papers_cluster_under_its_rag_
     assert TransferScenario.model_validate({"fabric": stated}).fabric.port == 10e9
 
 
+def test_a_fabric_is_built_as_it_is_written():
+    """Each number in its place: no two of them are alike."""
+    fabric = {"pods": 5, "racks_per_pod": 4, "servers_per_rack": 3, "instances_per_server": 2, "ports": 6}
+    fabric |= {"tiers": ["400 GB/s", "80 Gbit/s", "40 Gbit/s", "8 Gbit/s"], "latency": ["1 ms", "2 ms", "3 ms", "4 ms"]}
+    fabric |= {"port": "160 Gbit/s", "nic": "240 Gbit/s", "rack_uplinks": 7, "pod_uplinks": 9}
+    pools = {"prefill_instances": 11, "kv_memory": "90 GB"}
+    asked = TransferScenario.model_validate({"fabric": fabric, "pools": pools, "model": {"tp": 8}})
+    site = answer._site(asked, catalog.model("llama-3-70b"))
+    built = {"tier_bytes_per_s": (400e9, 10e9, 5e9, 1e9), "tier_latency_s": (1e-3, 2e-3, 3e-3, 4e-3)}
+    built |= {"host_ports": 6, "host_bytes_per_s": 20e9, "nic_bytes_per_s": 30e9, "rack_uplinks": 7, "pod_uplinks": 9}
+    built |= {name: fabric[name] for name in ("pods", "racks_per_pod", "servers_per_rack", "instances_per_server")}
+    assert site.fabric.keys() == built.keys()
+    assert all(site.fabric[name] == pytest.approx(wanted) for name, wanted in built.items())
+    assert site[1:5] == (11, 80 * 8 * 128 * 2 * 2, 90e9, 8)
+    assert "nic_bytes_per_s" not in answer._site(TransferScenario(), catalog.model("llama-3-70b")).fabric
+
+
+def test_requests_of_a_scenario_fill_its_windows(monkeypatch):
+    """Drawn of a workload, or cut out of a trace: a window of ten further on each."""
+    traffic = {"rate": "4 req/s", "ttft_slo": "3 s", "min_tokens": 2048.0, "max_tokens": 8192.0, "shared_prefix": 0.5}
+    times = {"simulation": {"runs": 10, "warmup": "4 s", "measure": "9 s"}}
+    times["prefill"] = {"base": "10 ms", "per_token": "15.625 ms"}
+    wanted = Profile(2048.0, 8192.0, 3.0, 4.0, 0.5, prefill_base_s=0.01, prefill_s_per_token=0.015625)
+    there = SimpleNamespace(decode=np.arange(12))
+    for name in ("window", "poisson"):
+        monkeypatch.setattr(answer, name, lambda *given, **more: (given, more))
+    given, more = answer._arrivals(TransferScenario.model_validate({"traffic": traffic, **times}))(3, there)
+    assert given[3:] == (wanted, 4.0, 13.0, 12) and more == {"seed": 3}
+    mix = catalog.workload("mooncake")
+    for part, known in zip(given[:3], (mix.input_tokens, mix.output_tokens, mix.weight_frac), strict=True):
+        np.testing.assert_array_equal(part, known)
+    monkeypatch.setattr(answer, "read_trace", lambda path: f"the trace in {path}")
+    asked = TransferScenario.model_validate({"traffic": traffic | {"trace": "own.csv"}, **times})
+    given, more = answer._arrivals(asked)(3, there)
+    assert given[0].endswith("own.csv") and given[1:] == (wanted, 4.0, 13.0, 12)
+    assert more == {"position_frac": 0.3, "seed": 3}
+
+
 @pytest.mark.parametrize(
     "table, wrong, why",
     [
@@ -143,11 +181,13 @@ def test_a_transfer_study_hands_its_scenario_on(monkeypatch):
     assert options == told["upgrades"][1] | {"background": options["background"]}
     assert options["background"].tolist() == [0.0, 0.1, 0.2, 0.3] and options["refresh_s"] == 2.0
     assert (options["runs"], options["ttft_slo_s"], options["warmup_s"], options["measure_s"]) == (3, 3.0, 4.0, 9.0)
-    assert options["until_s"] > 13.0 + 100.0
+    assert options["until_s"] == 13.0 + 600.0
     arrivals = told["compare_policies"][0][1]
     first, again, other = arrivals(0), arrivals(0), arrivals(1)
     assert first.input_tokens.tolist() == again.input_tokens.tolist() != other.input_tokens.tolist()
-    assert 2048 <= first.input_tokens.min() and first.input_tokens.max() <= 8192 and first.arrival_s.max() <= 13.0
+    assert (
+        2048 <= first.input_tokens.min() and first.input_tokens.max() <= 8192 and 10.0 < first.arrival_s.max() <= 13.0
+    )
     assert found.median_input_tokens == np.median(first.input_tokens)
     (_, bytes_), stale = told["stale_telemetry"]
     assert bytes_ == found.median_input_tokens * token

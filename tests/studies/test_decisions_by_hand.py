@@ -12,7 +12,7 @@ import pytest
 
 from dmodels import SLO
 from dmodels.core.errors import InputError
-from dmodels.studies.plan import Stretch, solve
+from dmodels.studies.plan import Stretch, search, solve
 from dmodels.studies.plan.designs import Kind, Layout, Scheme
 from dmodels.studies.plan.ensure import Trial
 from dmodels.studies.plan.limits import Limits
@@ -23,6 +23,66 @@ from tests.studies.test_answers_by_hand import SURE, fleet, pool
 from tests.studies.test_pools_by_hand import with_fakes
 
 FREE = Limits(math.inf, {}, 1, math.inf)
+
+
+def test_a_plan_by_the_formulas_puts_each_fleet_in_its_place(monkeypatch):
+    """The cheapest of each kind and of each GPU type are looked at; the simplest of all is recommended, and says its
+    margins."""
+    one, two, turn = (
+        Scheme(Kind.ONE_POOL, "one pool", (0,)),
+        Scheme(Kind.TWO_POOLS, "two pools", (1, 2)),
+        Scheme(Kind.SPLIT, "a split", (3, 4)),
+    )
+    other = Scheme(Kind.TWO_POOLS, "two pools, too", (5, 6))
+    layouts = [Layout("h100_sxm"), Layout("l40s"), Layout("h100_sxm", tp=2)]
+    stages = [Record(high_tokens=100.0 * k) for k in range(7)]
+    asked = Record(gpus={"h100_sxm": None, "l40s": None})
+    costs = np.array([[4.0] * 7, [3.0] * 7, [2.0] * 7])
+    priced = Record(question=asked, layouts=layouts, stages=stages, schemes=[one, two, other, turn])
+    priced.costs_usd_per_hour, priced.as_sized = costs, Record(ttft_s="quick")
+    made = {}
+
+    def deployment(looked_at, found):
+        assert looked_at[0] is priced and found in looked_at[1]
+        of = (found.scheme.kind, found.rows)
+        return made.setdefault(of, costing(found.usd_per_hour, kind=found.scheme.kind))
+
+    def cheapest(given, usd, ttft):
+        assert given is priced and ttft == "quick"
+        if usd is costs:
+            return [Ranked(two, (2, 1), 7.0), Ranked(other, (0, 1), 7.5), Ranked(one, (2,), 9.0)]
+        own = [row for row in range(3) if np.isfinite(usd[row]).all()]
+        return [Ranked(one, (row,), 30.0 - row) for row in own]
+
+    with_fakes(
+        monkeypatch,
+        search,
+        price=lambda question, calibration: priced if (question, calibration) == (asked, "own") else None,
+        cheapest=cheapest,
+        sized=lambda given, schemes: (given, list(schemes)),
+        deployment=deployment,
+        simplest=lambda fleets: fleets[1],
+        _margins=lambda looked_at, best: (0.25, True, 0.75) if best.usd_per_hour == 9.0 else None,
+        rejections=lambda given: ["why"] if given is priced else [],
+    )
+    told = search.by_formula(asked, "own")
+    assert told.question is asked and told.priced is priced and told.rejections == ("why",)
+    assert (told.best.usd_per_hour, told.cheapest.usd_per_hour) == (9.0, 7.0)
+    assert [d.usd_per_hour for d in told.kinds] == [9.0, 7.0] and told.ensured is None
+    assert [d.usd_per_hour for d in told.by_gpu] == [29.0, 30.0]
+    assert made.keys() == {
+        (Kind.TWO_POOLS, (2, 1)),
+        (Kind.ONE_POOL, (2,)),
+        (Kind.ONE_POOL, (0,)),
+        (Kind.ONE_POOL, (1,)),
+    }
+    assert told.by_threshold == ((100.0, 7.0), (500.0, 7.5))
+    assert (told.headroom_frac, told.survives_loss, told.sure_frac) == (0.25, True, 0.75)
+    with_fakes(monkeypatch, search, cheapest=lambda *_: [])
+    none = search.by_formula(asked, "own")
+    assert none.best is none.cheapest is None and none.kinds == none.by_gpu == () and none.rejections == ("why",)
+    assert none.by_threshold == ((100.0, math.inf), (500.0, math.inf))
+    assert (none.headroom_frac, none.survives_loss, none.sure_frac) == (0.0, False, 0.0)
 
 
 def a_plan(best=None, **given):

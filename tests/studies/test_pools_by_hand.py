@@ -71,8 +71,10 @@ def test_a_pool_just_keeps_up_with_a_real_number_of_instances(monkeypatch):
     rng = np.random.default_rng(1)
     least = rng.uniform(0.3, 90.0, 30)
     least[:3] = 1e-4, 0.02, 0.7
+    rounds = []
 
     def swept(cells, counts, rate_rps, engine):
+        rounds.append(counts)
         assert (cells, rate_rps, engine) == ("cells", 2.0, "engine") and counts.shape == (30, 64)
         over = counts < least[:, None]
         ends = np.arange(30)[:, None] % 2 == 0
@@ -80,7 +82,7 @@ def test_a_pool_just_keeps_up_with_a_real_number_of_instances(monkeypatch):
 
     monkeypatch.setattr(evaluate, "sweep_instances", swept)
     found = evaluate.saturating_instances("cells", np.ceil(least), 2.0, "engine")
-    assert (found >= least).all() and (found <= least * (1 + 1e-4)).all()
+    assert (found >= least).all() and (found <= least * (1 + 1e-4)).all() and len(rounds) == 3
     nan = Record(flags=np.array([0, OVER, MISS, 0]), ttft_s=np.array([1.0, 1.0, 1.0, math.nan]))
     assert evaluate.saturated(nan).tolist() == [False, True, False, True]
 

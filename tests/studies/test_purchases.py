@@ -66,6 +66,10 @@ def test_no_purchase_is_cheaper(count, seed, alike):
             assert found.usd == pytest.approx(least, rel=1e-9), (part, hits, latency, found)
             assert found.hit_frac >= target - 1e-12 and found.first_token_s <= latency
             assert (found.saved_usd_per_hour, found.payback_h) == (0.0, math.inf if found.usd else 0.0)
+    least_s = float(at.first_token_s.min()) * (1 + 1e-12)  # the fastest that there is can be bought
+    good = (at.hit_frac >= ceiling - 1e-12) & (at.first_token_s <= least_s)
+    found, _ = cheapest(state, tiers, weights, ceiling, least_s, 0.0)
+    assert found.usd == pytest.approx((added[good] @ np.array(usd)).min(), rel=1e-9) and found.first_token_s <= least_s
     paid, _ = cheapest(state, tiers, weights, ceiling, math.inf, 1e-3)
     assert 0 < paid.saved_usd_per_hour < 0.1 and paid.payback_h == pytest.approx(paid.usd / paid.saved_usd_per_hour)
 

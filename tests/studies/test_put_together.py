@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dmodels import Trace, Workload, catalog
+from dmodels import Parallel, Trace, Workload, catalog
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.formats.telemetry import Histogram
@@ -262,6 +262,8 @@ def test_a_tenth_of_the_instances_is_surely_saved_once_it_is_one(rate_rps, says)
     found = pool_study(traffic, [3000.0], pools_count=2)
     fewer = float(found.savings.homo_instances_count - found.savings.dual_instances_count[0])
     assert found.law_frac[0] == pytest.approx(0.0935, abs=5e-5) and fewer == (0 if says == "No threshold" else 1)
+    assert found.compressed_frac.tolist() == [0.0] and "compressed" not in " ".join(found.notes)
+    assert found.compressed_instances_count.tolist() == found.savings.dual_instances_count.tolist()
     told = {one for one in ("No threshold", "In so small a fleet") if one in " ".join(found.notes)}
     assert told == ({says} if says else set())
 
@@ -304,11 +306,11 @@ def test_a_sweeps_best_points_and_front():
     order = lambda rows: [row["tp"] for row in rows]
     cheap = made_sweep("cost_usd_per_hour")
     assert order(cheap.best) == [3.0, 4.0, 2.0] and cheap.best[0]["cost_usd_per_hour"] == 2.0
-    assert sorted(order(cheap.pareto)) == [0.0, 2.0, 3.0, 5.0]
+    assert order(cheap.pareto) == [3.0, 2.0, 0.0, 5.0]  # the cheapest first
     fast = made_sweep("gpu_tokens_per_s")
     assert order(fast.best) == [5.0, 0.0, 2.0] and order(fast.pareto) == [5.0]
     first = made_sweep("ttft_s")
-    assert order(first.best) == [5.0, 0.0, 2.0] and sorted(order(first.pareto)) == [0.0, 2.0, 5.0]
+    assert order(first.best) == [5.0, 0.0, 2.0] == order(first.pareto)
     assert order(DesignSweep(cheap.points, cheap.output, 2, None).best) == [3.0, 4.0]
     assert order(DesignSweep(cheap.points, cheap.output, 1, None).best) == [3.0]
     assert (cheap.points_count, cheap.feasible_count) == (6, 5)
@@ -357,6 +359,65 @@ def test_conversations_are_told_apart_by_their_second_block():
     assert routes(chained(rows), 3)["requests in turn"].tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert max(routes(chained(rows), 2)["conversations kept together"]) <= 1
     assert routes(chained([*rows, []]), 1000)["conversations kept together"].tolist() == [*together, 0]  # of no block
+
+
+def test_a_placement_hands_its_parts_on(monkeypatch):
+    """Eight heads on sixteen GPUs are held twice: a block of HBM is 320 MiB, and below it 160. A request a second on
+    sixteen GPUs of 2 USD/h spares 32 USD/h for each second."""
+    seen = {}
+
+    def kept(name, given):
+        def part(*asked):
+            seen[name] = asked
+            return given
+
+        monkeypatch.setattr(study, name, part)
+
+    trace = chained([[0, 1], [0, 1, 2], [0, 1]])
+    model, gpu = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm").replace(price_usd_per_hour=2.0)
+    state = SimpleNamespace(blocks=np.array([12.0, 64.0, 128.0]), read_s=np.array([1.0, 2.0, 3.0]), access_s=0.25)
+    state.tier_frac, state.first_token_s, state.recomputed_flop = np.array([0.5, 0.25, 0.125]), 0.75, 9e9
+    fakes = {"PrefillBill": "costs", "bill": state, "use_of": "use", "_curves": "curves", "_promotion": "promotion"}
+    fakes |= {"_vary": ["vary"], "sharing": "shared", "pooled": ["game"], "routes": "ways", "purchases": ["bought"]}
+    fakes |= {"beyond_ceiling": "", "cheapest": ("mix", "why"), "notes": ["a note"]}
+    for name, given in fakes.items():
+        kept(name, given)
+    tiers = [study.Tier(*row) for row in (("HBM", 4 * 2.0**30, 1e12, 0.0, 375.0), ("DRAM", 2.0**35, 1e11, 1e-5, 5.0))]
+    given = trace, model, gpu, Parallel(tp=16), tiers
+    found = study.place(*given, 0.5, 2.0, 3, decay_s=7.0)
+    weights = [320 * 2.0**20, 160 * 2.0**20]
+    assert [(row.tier, row.size_gib, row.usd_per_gib) for row in found.tiers] == [("HBM", 4, 375), ("DRAM", 32, 5)]
+    assert [(row.blocks_count, row.block_mib) for row in found.tiers] == [(12, 320), (64, 160)]
+    assert [(row.read_s, row.served_frac) for row in found.tiers] == [(1.0, 0.5), (2.0, 0.25)]
+    assert (found.access_s, found.first_token_s, found.recomputed_flop) == (0.25, 0.75, 9e9)
+    assert (found.use, found.curves, found.vary, found.promotion) == ("use", "curves", ["vary"], "promotion")
+    assert (found.purchases, found.mix, found.sharing, found.pooled) == (["bought"], "mix", "shared", ["game"])
+    assert (found.problem, found.notes, found.feasible) == ("why", ["a note"], False)
+    distances = seen["bill"][2]
+    assert np.isfinite(distances).tolist() == [False, False, True, True, False, True, True]
+    assert seen["bill"][0] is tiers and seen["bill"][1].tolist() == weights and seen["bill"][3] == "costs"
+    assert seen["PrefillBill"][0] is trace and seen["PrefillBill"][2:] == (model, gpu, given[3])
+    assert (
+        seen["_curves"][0] is trace and seen["_curves"][2:] == ("costs", 7.0) and seen["_promotion"][1:] == (state, 7.0)
+    )
+    usd = 16 * 2.0 * trace.rate_rps
+    assert seen["purchases"][:2] == (state, tiers) and seen["purchases"][3:] == (0.5, usd)
+    assert seen["cheapest"][:2] == (state, tiers) and seen["cheapest"][3:] == (0.5, 2.0, usd)
+    peer_s = 320 * 2.0**20 / float(gpu.nvlink_bytes_per_s_oneway)
+    assert seen["sharing"] == (trace, 12.0, 3, pytest.approx(peer_s), "costs", usd)
+    assert seen["routes"] == (trace, 3) and seen["pooled"] == (trace, state, 3, pytest.approx(peer_s), "ways")
+    assert seen["notes"][1:] == (tiers, state)
+    study.place(*given, workers=2, link_bytes_per_s=2.0**20)
+    assert seen["sharing"][2:4] == (2, 320.0)
+    for name in ("purchases", "cheapest"):
+        kept(name, None)
+    kept("beyond_ceiling", "too much")
+    seen.clear()
+    none = study.place(*given, 0.875)
+    assert (none.problem, none.purchases, none.mix) == ("too much", [], None) and seen["beyond_ceiling"][4] == 0.875
+    assert (none.sharing, none.pooled) == (None, []) and "purchases" not in seen
+    alone = study.place(*given)
+    assert (alone.problem, alone.purchases, alone.mix, alone.feasible) == ("", [], None, True)
 
 
 def test_use_by_counting():

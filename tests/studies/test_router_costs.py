@@ -99,6 +99,13 @@ def test_as_many_runs_as_are_said_to_be_accepted_are():
             ask(most + 1)
         accepted.append(most)
     assert accepted[0] > 2 * accepted[1] > 4 * accepted[2] > 400
+    told = set()
+    for requests in np.geomspace(1e6, 9e8, 60):
+        game = grouped_game(int(requests), 2, curve(*np.ones(64)), 0.5)
+        with pytest.raises(InputError, match="accepted is up to 10 min, like ") as no:
+            study._affordable_boxes(game, game, 10**6, 0.5)
+        told.add(str(no.value).partition(", like ")[2])
+    assert {"runs = 1", "a tenth of the workers and of the requests"} < told and "runs = 0" not in told
     # a box of the search takes as many numbers as there are prefixes and pairs of workers
     wide = [grouped_game(10**4, prefixes, curve(*np.ones(n)), 0.5) for n, prefixes in ((500, 2), (1000, 2), (500, 6))]
     few, four, three = (study._affordable_boxes(game, game, 1, 0.0) for game in wide)

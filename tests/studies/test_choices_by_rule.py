@@ -158,6 +158,9 @@ def test_every_request_is_of_the_class_that_has_it():
         False,
     ]
     assert (others.name, float(others.slo.ttft_s), others.priority) == ("others", 7.0, 0)
+    every = np.array([150.0, 400.0, 9.0])
+    labelled = replace(trace, input_tokens=every, labels=np.array(["web", "batch", "web"]))
+    assert with_others(kinds, labelled, SLO(7.0, 0.7)) == kinds  # each is of one of them
     weightless = Workload([50.0, 900.0], [1.0, 1.0], [1.0, 0.0], rate_rps=1.0)
     assert with_others(kinds[:1], weightless, SLO(1.0, 1.0)) == kinds[:1]  # nobody sends the long one
 

@@ -279,6 +279,11 @@ def test_regions_are_filled_cheapest_per_request_first_and_the_last_serves_what_
     assert (one.served_frac, one.usd_per_hour, one.fits) == (1.0, 77.0, True)
     few = regions.Regional(alone, sites[:2])
     assert few.served_frac == pytest.approx(0.5) and not few.fits
+    for best in (alone[0].best, None):  # together they serve what none serves alone
+        site = regions.Site(1.0, a_plan(best), "e")
+        with_fakes(monkeypatch, regions, _alone=lambda asked, there, site=site: (site,))
+        found = regions.plan_regions(of("", 60.0), there)
+        assert found.alone == (site,) and [s.region for s in found.together] == ([] if best else ["b", "a", "d"])
     # a five-hundredth is lost in rounding, and no region is looked for to serve it
     assert [s.region for s in regions._together(of("", 30.05), there)] == ["b", "a"]
     assert [s.region for s in regions._together(of("", 30.07), there)] == ["b", "a", "d"]

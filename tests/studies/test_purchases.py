@@ -17,13 +17,15 @@ from dmodels.studies.place.buy import cheapest, needed_blocks
 LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
 
 
-def asked(seed: int, count: int, alike: bool = False):
-    """Forty requests for one to six blocks of a few texts; `count` tiers with room for up to three blocks each."""
+def asked(seed: int, count: int, alike: bool = False, requests: int = 40):
+    """Requests for one to six blocks of a few texts; `count` tiers with room for up to three blocks each."""
     rng = np.random.default_rng(seed)
-    texts = rng.integers(0, 4, 40)
+    texts = rng.integers(0, 4, requests)
     rows = [[8 * int(text) + k for k in range(rng.integers(1, 7))] for text in texts]
     starts, ids = np.cumsum([0, *map(len, rows)]), np.concatenate(rows)
-    trace = Trace("few", np.arange(40.0), np.diff(starts) * 512.0, np.full(40, 10.0), 0.0, ids, starts)
+    trace = Trace(
+        "few", np.arange(1.0 * requests), np.diff(starts) * 512.0, np.full(requests, 10.0), 0.0, ids, starts
+    )
     distances = np.asarray(stack_distances(ids, starts), float)
     reads = np.sort(rng.choice([1e9, 2e9, 5e9, 2e10, 5e10, 3e11], count, replace=False))[::-1]
     reads[-2:] = reads[-1] if alike else reads[-2:]
@@ -50,10 +52,19 @@ def asked(seed: int, count: int, alike: bool = False):
 )
 def test_no_purchase_is_cheaper(count, seed, alike):
     """Bounds half way between no purchase that helps and the fastest, and hits up to all that there are."""
-    tiers, weights, state = asked(seed, count, alike)
+    buy_and_try_all(*asked(seed, count, alike))
+
+
+def test_no_purchase_is_cheaper_where_fewer_blocks_are_used_again_than_sizes_are_tried():
+    tiers, weights, state = asked(1, 2, requests=9)
+    assert 5 < len(state.sorted_distances) < 24
+    buy_and_try_all(tiers, weights, state)
+
+
+def buy_and_try_all(tiers, weights, state):
     usd = [tier.usd_per_gib * weight / 2**30 for tier, weight in zip(tiers, weights, strict=True)]
     most = int(state.sorted_distances[-1])
-    added = np.array(list(itertools.product(range(most + 1), repeat=count)), float)
+    added = np.array(list(itertools.product(range(most + 1), repeat=len(tiers))), float)
     at = at_sizes(state, state.blocks[None, :] + added)
     ceiling = len(state.sorted_distances) / state.accesses
     for part, hits in ((0.2, 0.5), (0.5, 0.8), (0.9, 1.0)):

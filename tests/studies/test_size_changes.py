@@ -73,6 +73,11 @@ def test_weights_are_not_stored_as_they_are_already():
             offered = [what for what, *_ in suggestions._others(question)]
         assert ("FP8 weights and KV cache" in offered) == ("weights in FP8" in changes), name
         assert "an FP8 KV cache" in offered and offered.count("another token budget of a step") == 3
+    for names, offers in ((("a100_80gb_sxm",), False), (("a100_80gb_sxm", "h100_sxm"), True)):  # which any may have
+        question.gpus = {name: catalog.gpu(name) for name in names}
+        with mock.patch.object(suggestions, "replace", lambda asked, **changed: changed):
+            offered = [what for what, *_ in suggestions._others(question)]
+        assert ("an FP8 KV cache" in offered) == offers and offered.count("another token budget of a step") == 3
 
 
 #: Model -> the narrower weights that it may have.
@@ -123,8 +128,17 @@ def longest(model, budget, most, tp=2.0):
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "gemma-3-27b"])
 @pytest.mark.parametrize("gib", [0.0, 0.5, 3.7, 500.0])
-def test_the_longest_sequence_is_the_last_block_that_fits(model, gib):
-    """Of a window's layers, too, which stop growing; never beyond the model's own context."""
+def test_the_longest_sequence_is_the_last_block_that_fits(model, gib, monkeypatch):
+    """Of a window's layers, too, which stop growing; never beyond the model's own context. A thousand lengths at a
+    time: two looks at a million tokens in blocks of 16."""
+    looks = []
+
+    def reserved(*given):
+        assert len(looks) < 2, "it goes on and on"
+        looks.append(given)
+        return kv_reserved_bytes(*given)
+
+    monkeypatch.setattr(study, "kv_reserved_bytes", reserved)
     record, budget = catalog.model(model), gib * 2**30
     asked = study._Try(record, catalog.gpu("h100_sxm"), Parallel(tp=2.0), 1024.0)
     options = study._Options(0.9, 16.0, 8192.0, 256.0, None)

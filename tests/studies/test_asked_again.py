@@ -71,8 +71,8 @@ BIG = GPU(80e9, 3e12, 1e15, peak_fp8_flop_per_s=2e15, price_usd_per_hour=2.0)
 
 def test_one_input_at_a_time_by_its_factor(monkeypatch):
     """What a fake plan costs is a product of all inputs, each to a power of its own: each change is told apart."""
-    asked = Record(gpus={"a": BIG, "b": BIG.replace(price_usd_per_hour=3.0)}, slo=SLO(2.0, 0.1), engine=None)
-    asked.margins = None
+    asked = Record(gpus={"a": BIG, "b": BIG.replace(price_usd_per_hour=3.0)}, slo=SLO(2.0, 0.1), engine="engine")
+    asked.margins = "margins"
 
     class Priced(Record):
         pass
@@ -90,18 +90,21 @@ def test_one_input_at_a_time_by_its_factor(monkeypatch):
 
     def priced_of(question, lengths=(1.0, 1.0)):
         admitted = Record(refused_frac=0.01 * lengths[0])
-        found = Priced(question=question, cells=Cells(slo=question.slo), rate_rps=10.0, calibration="c", strain=None)
+        found = Priced(
+            question=question, cells=Cells(slo=question.slo), rate_rps=10.0, calibration="c", strain="strain"
+        )
         found.instances, found.lengths, found.admitted, found.costs_usd_per_hour = np.ones(1), lengths, admitted, None
         return found
 
     monkeypatch.setattr(sensitivities, "replace", replaced)
     monkeypatch.setattr(sensitivities, "with_lengths", lambda question, i, o: (question, (i, o)))
-    monkeypatch.setattr(sensitivities, "price", lambda given, calibration: priced_of(*given))
-    monkeypatch.setattr(
-        sensitivities,
-        "fewest",
-        lambda cells, rate, *_: Record(instances=np.array([rate, cells.slo.ttft_s, cells.slo.tpot_s])),
-    )
+    monkeypatch.setattr(sensitivities, "price", lambda given, own: priced_of(*given) if own == "c" else None)
+
+    def fewest(cells, rate, *asked_too):
+        assert asked_too == ("engine", "margins", "strain")
+        return Record(instances=np.array([rate, cells.slo.ttft_s, cells.slo.tpot_s]))
+
+    monkeypatch.setattr(sensitivities, "fewest", fewest)
 
     def cheapest(priced, costs):
         rate, slo = 10.0, asked.slo
@@ -122,6 +125,11 @@ def test_one_input_at_a_time_by_its_factor(monkeypatch):
     wanted |= {(f"{name} SLO", f): f**-power for name, power in (("TTFT", 2), ("TPOT", 3)) for f in (0.5, 2.0)}
     wanted["request rate", 1.2] = math.inf
     assert {(one.what, one.factor): one.usd_per_hour / base for one in found} == pytest.approx(wanted)
+    order = [(what, f) for f in (0.8, 1.2) for what in powers]  # request rate, lengths, prices
+    assert [(one.what, one.factor) for one in found] == [
+        *order,
+        *((f"{name} SLO", f) for f in (0.5, 2.0) for name in ("TTFT", "TPOT")),
+    ]
     assert {one.name for one in found if one.usd_per_hour < math.inf} == {"one pool"}
     assert [one.name for one in found if one.usd_per_hour == math.inf] == ["none"]
     assert {one.factor: one.refused_frac for one in found if one.what == "input length"} == pytest.approx(

@@ -23,9 +23,7 @@ def asked(seed: int, count: int, alike: bool = False, requests: int = 40):
     texts = rng.integers(0, 4, requests)
     rows = [[8 * int(text) + k for k in range(rng.integers(1, 7))] for text in texts]
     starts, ids = np.cumsum([0, *map(len, rows)]), np.concatenate(rows)
-    trace = Trace(
-        "few", np.arange(1.0 * requests), np.diff(starts) * 512.0, np.full(requests, 10.0), 0.0, ids, starts
-    )
+    trace = Trace("few", np.arange(1.0 * requests), np.diff(starts) * 512.0, np.full(requests, 10.0), 0.0, ids, starts)
     distances = np.asarray(stack_distances(ids, starts), float)
     reads = np.sort(rng.choice([1e9, 2e9, 5e9, 2e10, 5e10, 3e11], count, replace=False))[::-1]
     reads[-2:] = reads[-1] if alike else reads[-2:]

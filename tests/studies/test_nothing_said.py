@@ -287,10 +287,11 @@ def test_calls_of_which_little_is_said():
 def test_a_split_is_told_with_its_equilibrium_its_optimum_and_its_planners(monkeypatch):
     """A burst is half as busy again, unless it is said otherwise; workers that cannot change pools are not planned."""
     solved = lambda cost, flags=0, **more: Record(value=Record(cost=cost, **more), flags=flags)
-    selfish, best, whole, asked = solved(3.0), solved(2.0, prefill_gpus=1.5), solved(2.5), []
+    selfish, best, whole = solved(3.0), solved(2.0, prefill_gpus=1.5), solved(2.5)
+    asked, checked = [], []
     fakes = {"equilibrium": lambda game: selfish, "social_optimum": lambda game: best, "explain": lambda *_: ["so"]}
     fakes |= {"integer_split": lambda game, optimum: whole, "_curves": lambda game, x: (2 * x, 3 * x)}
-    fakes |= {"_slope": lambda game, x: 0.25 * x, "check_layout": lambda *_: None}
+    fakes |= {"_slope": lambda game, x: 0.25 * x, "check_layout": lambda *layout: checked.append(layout)}
     fakes["serving_game"] = lambda *given, prefill, decode: asked.append((*given, prefill, decode)) or "game"
     fakes["_planners"] = lambda game, found, rate: ({"one": rate}, {"one": found})
     for name, fake in fakes.items():
@@ -298,7 +299,7 @@ def test_a_split_is_told_with_its_equilibrium_its_optimum_and_its_planners(monke
     two, four = Parallel(tp=2.0), Parallel(tp=4.0)
     given = "model", "gpu", Record(rate_rps=8.0), "slo", 24.0
     found = split.split(*given, two, two)
-    assert asked[0] == (*given, two, two)
+    assert asked[0] == (*given, two, two) and checked == [("model", two, "prefill"), ("model", two, "decode")]
     assert (found.equilibrium, found.optimum, found.whole) == (selfish, best, whole)
     assert (found.loss_frac, found.slope_gpus_per_rps, found.notes) == (0.5, 0.375, ["so"])
     x = found.prefill_gpus

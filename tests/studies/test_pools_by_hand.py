@@ -48,6 +48,7 @@ def test_the_smallest_pools_are_those_of_trying_every_number(monkeypatch):
     asked, rounds = [], []
 
     def at(program, instances, names, turns):
+        assert len(rounds) < 12, "it goes on and on"
         assert names == ("flags",) and instances.shape == (40, 16) and (instances >= 1).all()
         flags = np.full(instances.shape, 77)
         rows = np.isin(np.arange(40) // 8, turns)
@@ -61,7 +62,8 @@ def test_the_smallest_pools_are_those_of_trying_every_number(monkeypatch):
     found = evaluate.fewest_instances("cells", 3.0, "engine", "slowdown")
     assert found.stable_instances.tolist() == [math.inf if n > 2**22 else n for n in keeps]
     assert found.instances.tolist() == [math.inf if n > 2**22 else n for n in meets]
-    assert asked == [("cells", 3.0, "engine", "slowdown")] and rounds[0] == 40 and len(rounds) < 12
+    assert asked == [("cells", 3.0, "engine", "slowdown")] and rounds[0] == 40
+    rounds.clear()
     evaluate.fewest_instances("cells", 3.0, "engine")
     assert asked[1][3] == 1.0
 

@@ -409,6 +409,8 @@ def test_a_placement_hands_its_parts_on(monkeypatch):
     assert seen["notes"][1:] == (tiers, state)
     study.place(*given, workers=2, link_bytes_per_s=2.0**20)
     assert seen["sharing"][2:4] == (2, 320.0)
+    study.place(chained([[0, 1]]), *given[1:], 0.5)  # one request has no rate
+    assert seen["purchases"][3:] == (0.5, 0.0) and seen["cheapest"][3:] == (0.5, math.inf, 0.0)
     for name in ("purchases", "cheapest"):
         kept(name, None)
     kept("beyond_ceiling", "too much")

@@ -33,6 +33,7 @@ def links(cluster):
         "pod": rates[5],
         "numbers": tuple(np.asarray(fabric.parallel)[1:].tolist()),
         "token": cluster.kv_bytes_per_token,
+        "nic": np.asarray(fabric.link_bytes_per_s)[fabric.first[7]] if fabric.shared_nic else math.inf,
     }
 
 
@@ -57,9 +58,11 @@ def test_each_upgrade_changes_what_it_is_called_after(fabric, monkeypatch):
     assert [row.policy for row in rows] == ["CACHE_LOAD", "NETKV_FULL", *["CACHE_LOAD"] * 5]
     assert policy == [RoutingPolicy.CACHE_LOAD]
     changed = [{name for name in plain if one[name] != plain[name]} for one, _ in others]
-    assert changed == [set(), {"token"}, {"port"}, {"rack"}, {"pod"}, {"numbers"}]
-    for (one, _), (name,) in zip(others[1:-1], changed[1:-1], strict=True):
-        assert one[name] == plain[name] * (0.5 if name == "token" else 2.0)
+    nic = {"nic"} if fabric else set()
+    assert changed == [set(), {"token"}, {"port"} | nic, {"rack"}, {"pod"}, {"numbers"}]
+    for (one, _), names in zip(others[1:-1], changed[1:-1], strict=True):
+        for name in names:
+            assert one[name] == plain[name] * (0.5 if name == "token" else 2.0)
     *rest, pods = others[-1][0]["numbers"]
     assert (rest, pods) == ([*plain["numbers"][:-1]], 2 * plain["numbers"][-1])
 

@@ -67,6 +67,13 @@ def test_a_message_is_bound_by_its_link_where_the_wire_takes_most_of_it(monkeypa
     assert binds("output head", least_s=1.0, bytes=1e12) == "memory"
     assert binds("output head", least_s=1.0, bytes=0.99e12) == "arithmetic"
     assert (binds("host per request"), binds("output head")) == ("host", "launches")
+    rests_on = lambda name: step_module._operator(name, Part(2.0), 8.0, machine).source
+    assert [rests_on(name) for name in ("output head", "routed experts", "all-reduce")] == ["gemm", "moe", "all_reduce"]
+    assert rests_on("host per request") == rests_on("expert exchange") == "serving points"
+    for layers, kind in ((0.0, "attention"), (1.0, "mla")):
+        machine.model.n_mla_layers = layers
+        own = [rests_on(f"attention of {what}") for what in ("decodes", "prompts")]
+        assert own == [f"generation_{kind}", f"context_{kind}"] and rests_on("attention projections") == "gemm"
     found = step_module._operator("output head", Part(2.0, 3.0, 4.0, 0.5), 8.0, machine)
     assert (found.seconds, found.share_frac, found.roofline_frac, found.bytes, found.flop) == (
         2.0,

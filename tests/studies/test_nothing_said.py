@@ -289,11 +289,17 @@ def test_a_split_is_told_with_its_equilibrium_its_optimum_and_its_planners(monke
     solved = lambda cost, flags=0, **more: Record(value=Record(cost=cost, **more), flags=flags)
     selfish, best, whole = solved(3.0), solved(2.0, prefill_gpus=1.5), solved(2.5)
     asked, checked = [], []
-    fakes = {"equilibrium": lambda game: selfish, "social_optimum": lambda game: best, "explain": lambda *_: ["so"]}
-    fakes |= {"integer_split": lambda game, optimum: whole, "_curves": lambda game, x: (2 * x, 3 * x)}
-    fakes |= {"_slope": lambda game, x: 0.25 * x, "check_layout": lambda *layout: checked.append(layout)}
+    fakes = {
+        "equilibrium": lambda game: selfish,
+        "social_optimum": lambda game: best,
+        "explain": lambda *given: ["so"] if given == ("game", selfish) else None,
+    }
+    fakes |= {"integer_split": lambda *given: whole if given == ("game", best) else None}
+    fakes["_curves"] = lambda game, x: (2 * x, 3 * x) if game == "game" else None
+    fakes["_slope"] = lambda game, x: 0.25 * x if game == "game" else None
+    fakes["check_layout"] = lambda *layout: checked.append(layout)
     fakes["serving_game"] = lambda *given, prefill, decode: asked.append((*given, prefill, decode)) or "game"
-    fakes["_planners"] = lambda game, found, rate: ({"one": rate}, {"one": found})
+    fakes["_planners"] = lambda game, found, rate: ({"one": rate}, {"one": found}) if game == "game" else None
     for name, fake in fakes.items():
         monkeypatch.setattr(split, name, fake)
     two, four = Parallel(tp=2.0), Parallel(tp=4.0)

@@ -11,8 +11,9 @@ import pytest
 
 from dmodels import Parallel, Trace, catalog
 from dmodels.models.cache import stack_distances
-from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill
+from dmodels.studies.place import PrefillBill, Purchase, Tier, at_sizes, bill, buy
 from dmodels.studies.place.buy import cheapest, needed_blocks
+from dmodels.studies.place.cost import AtSizes
 
 LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
 
@@ -90,3 +91,31 @@ def test_a_share_of_all_reads_takes_as_many_blocks_as_the_last_of_them_lies_deep
         least = [needed_blocks(state, hits / reads) for hits in range(reads + 1)]
         assert least == [*(3.0 * hits for hits in range(reads - 1)), math.inf, math.inf]
         assert needed_blocks(state, 0.01 / reads) == 3.0 and needed_blocks(state, 1.01 / reads) == 6.0
+
+
+def test_what_each_tier_alone_would_cost_and_spare(monkeypatch):
+    """Half of eight reads hit with ten blocks, and there are six: four more, of 2 GiB in HBM and of 1 GiB in DRAM."""
+    tiers = [Tier("HBM", 8.0 * 2**30, 1e12, 0.0, 375.0), Tier("DRAM", 2.0 * 2**30, 1e10, 0.0, 5.0)]
+    weights = np.array([2.0, 1.0]) * 2**30
+    spent = {6.0: 3.0, 10.0: 2.5, 11.0: 3.5, 12.0: 2.0}
+    costs = SimpleNamespace(at=lambda sizes: (np.array([spent[size] for size in sizes]), None))
+    state = SimpleNamespace(accesses=8, blocks=np.array([4.0, 2.0]), limited=np.array([True, True]), costs=costs)
+    state.sorted_distances = np.array([1.0, 2.0, 5.0, 10.0, 11.0])
+    asked = []
+
+    def at_sizes(given, blocks):
+        assert given is state
+        asked.append(blocks.tolist())
+        return AtSizes(*(np.array([0.0, first]) + blocks.sum(axis=1) * [0.0, 1.0] for first in (0.5, 0.25, 0.125)))
+
+    monkeypatch.setattr(buy, "at_sizes", at_sizes)
+    dram, hbm = buy.purchases(state, tiers, weights, 0.5, 32.0)
+    assert asked == [[[4.0, 2.0], [8.0, 2.0]], [[4.0, 2.0], [4.0, 6.0]]]
+    assert dram == Purchase("DRAM alone", {"DRAM": 4.0}, 20.0, 10.5, 10.25, 10.125, 16.0, 1.25)
+    assert hbm == Purchase("HBM alone", {"HBM": 8.0}, 3000.0, 10.5, 10.25, 10.125, 16.0, 187.5)
+    (enough, _) = buy.purchases(state, tiers, weights, 0.25, 32.0)
+    assert enough == Purchase("HBM alone", {}, 0.0, 6.5, 6.25, 6.125, 0.0, 0.0)
+    worse, _ = buy.purchases(state, tiers, weights, 0.625, 32.0)
+    assert (worse.usd, worse.saved_usd_per_hour, worse.payback_h) == (25.0, -16.0, math.inf)
+    state.limited = np.array([True, False])
+    assert [row.name for row in buy.purchases(state, tiers, weights, 0.5, 32.0)] == ["HBM alone"]

@@ -196,9 +196,9 @@ def test_a_fleet_is_too_dear_where_one_for_three_fifths_keeps_the_slos(cost, nod
     with_fakes(
         monkeypatch,
         solve,
-        _sized_for=lambda priced, found: trial,
-        _ranked=lambda answer, best: "its own",
-        _leanest=lambda priced, kind: [],
+        _sized_for=lambda *given: trial if given == ("priced", "its own") else None,
+        _ranked=lambda *given: "its own" if given == (answer, answer.best) else None,
+        _leanest=lambda priced, kind: [] if priced == "priced" and kind in Kind else None,
         by_recursion=by_recursion,
         kept=lambda instances, slo: slo is trial.slo and instances[0] >= needs,
     )
@@ -222,10 +222,10 @@ def test_another_fleet_for_three_fifths_tells_that_one_is_too_dear_as_well(needs
     with_fakes(
         monkeypatch,
         solve,
-        _ranked=lambda answer, best: own,
+        _ranked=lambda *given: own if given == (answer, answer.best) else None,
         _leanest=lambda priced, kind: [lean] if kind == Kind.SPLIT and priced == "priced" else [],
-        _sized_for=lambda priced, found: found,
-        by_recursion=lambda fleet, ready, instances, percentiles: instances,
+        _sized_for=lambda priced, found: found if priced == "priced" else None,
+        by_recursion=lambda fleet, ready, instances, percentiles: instances if percentiles == [0.9] else None,
         kept=lambda instances, slo: slo is lean.slo and instances[0] >= needs,
     )
     answer = a_plan(costing(50.0), question=Record(limits=FREE), priced="priced")
@@ -278,14 +278,14 @@ def test_at_either_end_of_its_interval_a_fleet_has_as_many_as_keep_up_there(fast
     with_fakes(
         monkeypatch,
         solve,
-        _confidences=lambda priced, found: [replace(SURE, tpot=(fast, 1.5))],
+        _confidences=lambda given, found: [replace(SURE, tpot=(fast, 1.5))] if given is priced else None,
         _sized_for=tried,
         fewest=lambda trial, requests: (max(round(4 * trial.life_s), *trial.least),) if requests == "grown" else None,
-        _grown=lambda requests, asked: "grown",
+        _grown=lambda *given: "grown" if given == ("day", priced.question) else None,
     )
     one = solve._Chosen(None, trial_of()._replace(gpus=(2,)), (10,))
     priced = Record(question=Record(margins=Margins()))
-    assert solve._span(priced, one, (15,), None) == (low, 30.0)
+    assert solve._span(priced, one, (15,), "day") == (low, 30.0)
 
 
 def test_the_recommended_pools_are_verified_in_the_requests_given_or_asked_about(monkeypatch):

@@ -303,8 +303,8 @@ def test_a_pool_has_the_numbers_of_its_own_cell(monkeypatch):
     priced.stages = [Stage("one"), Stage("two")]
     sat = np.array([0.5, 4.5])
     made = Sized(priced, {1: 0, 5: 1}, Operating(**columns), np.array([3.0, 5.0]), np.array([4.0, 9.0]), sat)
-    monkeypatch.setattr(search, "_beyond", lambda priced, cell, load: (f"{cell} at {load:g}",))
-    monkeypatch.setattr(search, "_binding", lambda sized, cell, count: f"{cell} of {count}")
+    monkeypatch.setattr(search, "_beyond", lambda given, cell, load: (f"{cell} at {load:g}",) * (given is priced))
+    monkeypatch.setattr(search, "_binding", lambda sized, cell, count: f"{cell} of {count}" * (sized.priced is priced))
     scheme = Scheme(Kind.TWO_POOLS, "two pools", (1, 1))
     found = search.deployment(made, Ranked(scheme, (2, 0), 9.0))
     names = Operating._fields

@@ -175,15 +175,19 @@ def reached(monkeypatch):
             form | {"TTFT": Latency(0.2, told.seen[name])} for name, form in zip(fleet.parts, told.forms, strict=True)
         ]
 
-    made = lambda priced, rows, stages, turn: told.calls.append((rows, stages, turn)) or Record(parts=told.parts)
+    def made(priced, rows, stages, turn):
+        assert priced is told.priced
+        told.calls.append((rows, stages, turn))
+        return Record(parts=told.parts)
+
     source = lambda name: Record(
         sampled=lambda count: told.calls.append((name, count)) or Record(warm=lambda life_s: (name, life_s))
     )
     monkeypatch.setattr(reach, "by_recursion", by_recursion)
     monkeypatch.setattr(reach, "serving_fleet", made)
     monkeypatch.setattr(reach, "drawn", lambda *asked: told.calls.append(asked) or source("drawn"))
-    monkeypatch.setattr(reach, "recording", lambda asked: source("the trace"))
-    monkeypatch.setattr(reach, "_why", lambda asked, pools: f" (as {len(pools)} pools are)")
+    monkeypatch.setattr(reach, "recording", lambda one: source("the trace") if one is asked else None)
+    monkeypatch.setattr(reach, "_why", lambda one, pools: f" (as {len(pools)} pools are)" if one is asked else None)
     told.source = source
     told.pools = [pool("short", instances=2, e2e_s=4.0, layout=Layout("l40s")), pool("long", instances=7)]
     told.forms, told.parts = forecast.by_forms(told.pools), ("short", "long")

@@ -163,6 +163,20 @@ def test_of_a_split_decoders_are_saved_down_to_the_fewest_that_keep_up():
         assert ensure.fewest(trial((3, 3), pools, (1.0, 1.0), in_turn=False, least=(3, 3)), (1, 1)) is None
 
 
+@pytest.mark.parametrize(("guess", "first"), [(5, 5), (14, 14), (15, 14), (500, 14)])
+def test_a_search_begins_where_a_pool_may_be_twice_as_large_as_keeps_up_and_eight_more(guess, first, monkeypatch):
+    tried = []
+
+    class Noted(Asked):
+        def keeps(self, k, instances):
+            tried.append(instances[k])
+            return super().keeps(k, instances)
+
+    monkeypatch.setattr(ensure, "Verdict", Noted)
+    assert ensure.fewest(trial((guess,), (900,), (1.0,), in_turn=False, least=(3,)), (7,)) == (7,)
+    assert tried[0] == first
+
+
 @pytest.mark.parametrize("first, second", [(64, 40), (100, 7), (33, 90)])
 def test_of_a_large_split_prefill_workers_are_tried_a_sixteenth_apart(first, second):
     """So that it costs at most a sixteenth of them more than the cheapest pair, which has all that spare a decoder."""

@@ -258,6 +258,9 @@ def test_bursts_are_looked_for_in_windows_about_the_time_scale_of_the_queue(monk
     seen.clear()
     assert reach.dispersion(asked(trace, 2.0 * trace.rate_rps), 0.1) == (7.0, pytest.approx(0.1))
     assert len(seen[0]) == 13 and seen[0][[0, -1]] == pytest.approx([0.01, 10.0])
+    late = Trace("l", np.append(np.arange(2000.0), 2812.0), np.full(2001, 9.0), np.full(2001, 9.0))
+    reach.dispersion(asked(late, late.rate_rps), 1.0)
+    assert len(seen[1]) == 12  # to its last request there are fifty of 56 s, too
     volley = Trace("v", np.zeros(9), np.full(9, 9.0), np.full(9, 9.0))
     for none, scale in ((None, 1.0), (volley, 1.0), (trace, 1e9)):
         assert reach.dispersion(asked(none), scale) == (2.25, 0.0)

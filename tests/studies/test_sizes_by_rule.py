@@ -248,12 +248,8 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
     one = solve._Chosen(Ranked("dear", (0,), 1.0), trials["dear"], (9,))
     question = SimpleNamespace(limits=Limits(10.0, {}, 1, math.inf), margins=Margins(spare_count=1))
     assert solve._on_whole(one, "requests", question).smallest == (4,)
-    assert (
-        solve._on_whole(
-            one, "requests", SimpleNamespace(limits=Limits(9.0, {}, 1, math.inf), margins=Margins(spare_count=1))
-        )
-        is None
-    )
+    few = SimpleNamespace(limits=Limits(9.0, {}, 1, math.inf), margins=Margins(spare_count=1))
+    assert solve._on_whole(one, "requests", few) is None
     assert one.parts(question) == [("h100", 10, 2)] and solve._order(one) == (27.0, 1)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dmodels import Parallel, Trace, catalog
+from dmodels.core.records import float64
 from dmodels.models.cache import stack_distances
 from dmodels.studies.place import PrefillBill, Purchase, Tier, at_sizes, bill, buy
 from dmodels.studies.place.buy import cheapest, needed_blocks
@@ -119,3 +120,32 @@ def test_what_each_tier_alone_would_cost_and_spare(monkeypatch):
     assert (worse.usd, worse.saved_usd_per_hour, worse.payback_h) == (25.0, -16.0, math.inf)
     state.limited = np.array([True, False])
     assert [row.name for row in buy.purchases(state, tiers, weights, 0.5, 32.0)] == ["HBM alone"]
+
+
+@float64
+def test_a_hierarchy_as_it_stands_by_counting():
+    """Of eight reads two are first uses; three lie within the two blocks of HBM, one within the three of DRAM, two
+    further out. A block of 100 bytes takes 0.1 s and what its rate says; one that is computed again takes 9 s."""
+    tiers = [Tier("HBM", 250.0, 1000.0, 0.1), Tier("DRAM", 300.0, 500.0, 0.1), Tier("net", math.inf, 100.0, 0.1)]
+    distances = np.array([math.inf, 1.0, 2.0, 3.0, math.inf, 2.0, 9.0, 40.0])
+    spent = {math.inf: (2.0, 7e9), 5.0: (3.0, 8e9), 1.0: (4.0, 9e9)}
+    asked = lambda sizes: tuple(np.array([spent[size] for size in sizes]).T)
+    costs = SimpleNamespace(at=asked, block_s=9.0, requests_count=4, least_flop=1e9)
+    state = bill(tiers, np.full(3, 100.0), distances, costs)
+    assert state.blocks.tolist() == [2.0, 3.0, math.inf] and state.limited.tolist() == [True, True, False]
+    assert state.tier_frac.tolist() == [3 / 8, 1 / 8, 2 / 8] and state.read_s.tolist() == pytest.approx([0.2, 0.3, 1.1])
+    load = (3 * 0.2 + 1 * 0.3 + 2 * 1.1) / 8
+    assert (state.access_s, state.first_token_s) == pytest.approx((load + 2 / 8 * 9.0, 2.0 + 8 / 4 * load))
+    assert (state.miss_s, state.recomputed_flop, state.distinct) == (9.0, 6e9, 40.0) and state.costs is costs
+    assert (state.accesses, state.requests, state.sorted_distances.tolist()) == (8, 4, [1, 2, 2, 3, 9, 40])
+    at = at_sizes(state, np.array([[2.0, 3.0, math.inf], [1.0, 0.0, 0.0], [0.0, 5.0, 0.0], [1.0, 0.0, 0.0]]))
+    assert at.hit_frac.tolist() == [0.5, 1 / 8, 0.5, 1 / 8]
+    loads = np.array([load, 0.2 / 8, 4 * 0.3 / 8, 0.2 / 8])
+    assert at.first_token_s == pytest.approx(np.array([2.0, 4.0, 3.0, 4.0]) + 2.0 * loads)
+    assert at.access_s == pytest.approx(loads + np.array([2, 7, 4, 7]) / 8 * 9.0)
+    never = bill(tiers[:1], np.full(1, 100.0), np.full(3, math.inf), SimpleNamespace(**vars(costs) | {"at": the_same}))
+    assert (never.distinct, never.tier_frac.tolist(), never.access_s) == (0.0, [0.0], 9.0)
+
+
+def the_same(sizes):
+    return np.full(len(sizes), 5.0), np.full(len(sizes), 1e9)

@@ -92,7 +92,9 @@ def pool_study(
     fleets: dict[str, Any] = {"slots_single": single, "arrival_rps": rate, "engine": engine, "headroom": headroom}
     shares = short.request_frac, short.work_frac, every.iterations_count
     saved = Savings(*(np.asarray(x) for x in pooling.split_savings(*shares, slots_short=slots, **fleets)))
-    shrunk = [_compressed(workload, *at, compression, fleets) for at in zip(thresholds, slots, strict=True)]
+    shrunk = [(0.0, float(count)) for count in saved.dual_instances_count]
+    if compression is not None:
+        shrunk = [_compressed(workload, *at, compression, fleets) for at in zip(thresholds, slots, strict=True)]
     law = np.asarray(pooling.work_savings(short.work_frac, slots, single, engine))
     best = _worth_it(pooling.thresholds_by_count(workload, pools_count, context, engine))
     forgiving = _forgiving(workload, context, float(best[0].threshold_tokens[0]), engine)
@@ -113,9 +115,7 @@ def pool_study(
         usd_per_year=fleet_cost(saved.dual_instances_count, gpus_per_instance, price).usd_per_year,
         single_usd_per_year=float(fleet_cost(float(saved.homo_instances_count), gpus_per_instance, price).usd_per_year),
         compressed_frac=np.array([share for share, _ in shrunk]),
-        compressed_instances_count=np.array([fleet for _, fleet in shrunk])
-        if compression
-        else saved.dual_instances_count,
+        compressed_instances_count=np.array([fleet for _, fleet in shrunk]),
         notes=(),
     )
     return replace(study, notes=tuple(_notes(study, engine, headroom, pools_count)))
@@ -128,11 +128,9 @@ def _worth_it(by_count: tuple[Thresholds, ...]) -> tuple[Thresholds, ...]:
 
 
 def _compressed(
-    workload: Workload, threshold: float, slots: float, compression: Compression | None, fleets: dict[str, Any]
+    workload: Workload, threshold: float, slots: float, compression: Compression, fleets: dict[str, Any]
 ) -> tuple[float, float]:
     """(share of the requests compressed, instances of the split fleet with its compressors)."""
-    if compression is None:
-        return 0.0, float("nan")
     found = compressed(workload, float(threshold), compression)
     short, every = between(found.workload, -np.inf, threshold), whole(found.workload)
     shares = short.request_frac, short.work_frac, every.iterations_count

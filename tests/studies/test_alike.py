@@ -65,6 +65,20 @@ def spread(one, other):
     return math.sqrt(max(np.array(weight) @ cov @ np.array(weight), 0.0))
 
 
+def test_errors_of_two_pools_by_hand():
+    """An interval of 0.8 to 1.25: errors on two GPU types add up as squares, those of a layout cancel, and of layouts
+    on one GPU type the lesser share does."""
+    s = math.log(1.25 / 0.8) / 2.5632
+    of = lambda gpu, tp, known=True: fleet([((gpu, tp), 4, 5, known)], 0.8, 1.25)
+    one = of("h100", 1)
+    others = of("h100", 1), of("l40s", 1), of("h100", 2), of("h100", 2, known=False)
+    told = [robust.ratio_sd(one, other) for other in others]
+    assert told == pytest.approx([0.0, s * math.sqrt(2.0), s * math.sqrt(1.3), s * math.sqrt(1.3)], abs=1e-9)
+    unknown = of("h100", 1, known=False), of("h100", 2, known=False)
+    assert robust.ratio_sd(*unknown) == pytest.approx(s * math.sqrt(0.9))
+    assert robust.ratio_sd(one, fleet([(("h100", 2), 4, 5, True)], 0.8, math.inf)) == math.inf
+
+
 @settings(max_examples=80)
 @given(fleets, fleets)
 def test_costs_are_told_apart_by_the_errors_of_their_pools(one, other):

@@ -33,6 +33,7 @@ def links(cluster):
         "pod": rates[5],
         "numbers": tuple(np.asarray(fabric.parallel)[1:].tolist()),
         "token": cluster.kv_bytes_per_token,
+        "nic": np.asarray(fabric.link_bytes_per_s)[fabric.first[7]] if fabric.shared_nic else math.inf,
     }
 
 
@@ -57,9 +58,11 @@ def test_each_upgrade_changes_what_it_is_called_after(fabric, monkeypatch):
     assert [row.policy for row in rows] == ["CACHE_LOAD", "NETKV_FULL", *["CACHE_LOAD"] * 5]
     assert policy == [RoutingPolicy.CACHE_LOAD]
     changed = [{name for name in plain if one[name] != plain[name]} for one, _ in others]
-    assert changed == [set(), {"token"}, {"port"}, {"rack"}, {"pod"}, {"numbers"}]
-    for (one, _), (name,) in zip(others[1:-1], changed[1:-1], strict=True):
-        assert one[name] == plain[name] * (0.5 if name == "token" else 2.0)
+    nic = {"nic"} if fabric else set()
+    assert changed == [set(), {"token"}, {"port"} | nic, {"rack"}, {"pod"}, {"numbers"}]
+    for (one, _), names in zip(others[1:-1], changed[1:-1], strict=True):
+        for name in names:
+            assert one[name] == plain[name] * (0.5 if name == "token" else 2.0)
     *rest, pods = others[-1][0]["numbers"]
     assert (rest, pods) == ([*plain["numbers"][:-1]], 2 * plain["numbers"][-1])
 
@@ -71,8 +74,8 @@ BIG = GPU(80e9, 3e12, 1e15, peak_fp8_flop_per_s=2e15, price_usd_per_hour=2.0)
 
 def test_one_input_at_a_time_by_its_factor(monkeypatch):
     """What a fake plan costs is a product of all inputs, each to a power of its own: each change is told apart."""
-    asked = Record(gpus={"a": BIG, "b": BIG.replace(price_usd_per_hour=3.0)}, slo=SLO(2.0, 0.1), engine=None)
-    asked.margins = None
+    asked = Record(gpus={"a": BIG, "b": BIG.replace(price_usd_per_hour=3.0)}, slo=SLO(2.0, 0.1), engine="engine")
+    asked.margins = "margins"
 
     class Priced(Record):
         pass
@@ -90,18 +93,21 @@ def test_one_input_at_a_time_by_its_factor(monkeypatch):
 
     def priced_of(question, lengths=(1.0, 1.0)):
         admitted = Record(refused_frac=0.01 * lengths[0])
-        found = Priced(question=question, cells=Cells(slo=question.slo), rate_rps=10.0, calibration="c", strain=None)
+        found = Priced(
+            question=question, cells=Cells(slo=question.slo), rate_rps=10.0, calibration="c", strain="strain"
+        )
         found.instances, found.lengths, found.admitted, found.costs_usd_per_hour = np.ones(1), lengths, admitted, None
         return found
 
     monkeypatch.setattr(sensitivities, "replace", replaced)
     monkeypatch.setattr(sensitivities, "with_lengths", lambda question, i, o: (question, (i, o)))
-    monkeypatch.setattr(sensitivities, "price", lambda given, calibration: priced_of(*given))
-    monkeypatch.setattr(
-        sensitivities,
-        "fewest",
-        lambda cells, rate, *_: Record(instances=np.array([rate, cells.slo.ttft_s, cells.slo.tpot_s])),
-    )
+    monkeypatch.setattr(sensitivities, "price", lambda given, own: priced_of(*given) if own == "c" else None)
+
+    def fewest(cells, rate, *asked_too):
+        assert asked_too == ("engine", "margins", "strain")
+        return Record(instances=np.array([rate, cells.slo.ttft_s, cells.slo.tpot_s]))
+
+    monkeypatch.setattr(sensitivities, "fewest", fewest)
 
     def cheapest(priced, costs):
         rate, slo = 10.0, asked.slo
@@ -122,6 +128,11 @@ def test_one_input_at_a_time_by_its_factor(monkeypatch):
     wanted |= {(f"{name} SLO", f): f**-power for name, power in (("TTFT", 2), ("TPOT", 3)) for f in (0.5, 2.0)}
     wanted["request rate", 1.2] = math.inf
     assert {(one.what, one.factor): one.usd_per_hour / base for one in found} == pytest.approx(wanted)
+    order = [(what, f) for f in (0.8, 1.2) for what in powers]  # request rate, lengths, prices
+    assert [(one.what, one.factor) for one in found] == [
+        *order,
+        *((f"{name} SLO", f) for f in (0.5, 2.0) for name in ("TTFT", "TPOT")),
+    ]
     assert {one.name for one in found if one.usd_per_hour < math.inf} == {"one pool"}
     assert [one.name for one in found if one.usd_per_hour == math.inf] == ["none"]
     assert {one.factor: one.refused_frac for one in found if one.what == "input length"} == pytest.approx(
@@ -206,6 +217,7 @@ def test_a_pooled_game_in_seconds_per_read(monkeypatch):
     asked = []
 
     def worth(played, iterations):
+        assert iterations == 40
         asked.append(played)
         reads = played.arrays().demand.sum()
         side = lambda each: Record(social_s=each * reads, tier="tier")
@@ -220,7 +232,12 @@ def test_a_pooled_game_in_seconds_per_read(monkeypatch):
         )
 
     monkeypatch.setattr(game, "value_of_sharing", worth)
-    monkeypatch.setattr(game, "at_risk", lambda played, extra, start, together, plays: f"{extra:g} of {start}")
+
+    def risk(played, extra, start, together, plays):
+        assert together and plays == 2 and played is asked[-1]  # at all workers at once
+        return f"{extra:g} of {start}"
+
+    monkeypatch.setattr(game, "at_risk", risk)
     one, two = game.pooled(trace, state, 2, 0.5, routes(trace, 2))
     assert (one.isolated_s, one.selfish_s, one.coordinated_s, one.bound_s) == pytest.approx((9.0, 6.0, 5.0, 4.0))
     assert (one.pooling_frac, one.coordination_frac, one.coordination_most_frac) == pytest.approx((1 / 3, 0.1, 0.2))
@@ -282,6 +299,19 @@ def test_sentences_on_tiers():
         "2.0%; a tenth more memory everywhere: all is well."
     )
     assert "HBM as leader: storing everything is best" in said[6]
+    later = Record(
+        blocks=np.array([10.0, 1000.0, 5e3]),
+        lru_frac=np.array([0.2, 0.45, 0.5]),
+        shuffled_frac=np.array([0.21, 0.471, 0.5]),
+        lost_hits=np.array([0.25, 0.125, 0.5]),
+        lost_gpu_s=np.array([2e-3, 1e-3, 4e-3]),
+    )
+    che, *_, lost = told_of(curves=later)[1:]
+    assert che == (
+        "Che's approximation is off by 2.1 points at 1,000 blocks: what was used comes back later than its popularity "
+        "says, so size by the trace, not by popularities."
+    )
+    assert lost.endswith("0.5 hits (4 ms of prefill), at 5,000 blocks.")
     never = told_of(sharing=Record(layouts=layouts, memory_factor=math.inf, workers=4))
     assert "which need more than any HBM gives for" in never[3]
 

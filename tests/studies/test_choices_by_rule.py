@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -158,6 +159,9 @@ def test_every_request_is_of_the_class_that_has_it():
         False,
     ]
     assert (others.name, float(others.slo.ttft_s), others.priority) == ("others", 7.0, 0)
+    every = np.array([150.0, 400.0, 9.0])
+    labelled = replace(trace, input_tokens=every, labels=np.array(["web", "batch", "web"]))
+    assert with_others(kinds, labelled, SLO(7.0, 0.7)) == kinds  # each is of one of them
     weightless = Workload([50.0, 900.0], [1.0, 1.0], [1.0, 0.0], rate_rps=1.0)
     assert with_others(kinds[:1], weightless, SLO(1.0, 1.0)) == kinds[:1]  # nobody sends the long one
 
@@ -307,7 +311,16 @@ def test_switches_of_a_question_are_switches():
     one = ask(kv="fp8", tp=4, thresholds_tokens=2048.0, inventory={"H100": 9}, prices_usd_per_hour={"h100": 1.25})
     assert (one.kv, one.tp, one.thresholds_tokens) == (("fp8",), (4,), (2048.0,)) and one.inventory == {"h100_sxm": 9.0}
     assert float(one.gpus["h100_sxm"].price_usd_per_hour) == 1.25 and one.limits.of("h100_sxm") == 9.0
-    assert one.served_name == "meta-llama/Llama-3.1-8B-Instruct" or "/" in one.served_name
+    assert (one.served_name, one.architecture) == ("meta-llama/Llama-3.1-8B-Instruct", "llama")
+    folder = Path(__file__).parents[2] / "examples" / "data" / "our-model"
+    own = question(
+        folder / "config.json", "h100, h200", catalog.workload("azure-conv", 1.0), SLO(1.0, 0.1), rate_rps=7.0
+    )
+    assert own.served_name == str(folder) and list(own.gpus) == [
+        "h100_sxm",
+        "h200_sxm",
+    ]  # an engine is given the folder
+    assert own.rate_rps == 7.0 and own.trace is None and own.inventory == {}
 
 
 def test_twenty_thousand_requests_are_drawn_where_nobody_says_how_many():

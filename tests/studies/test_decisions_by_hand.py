@@ -12,7 +12,7 @@ import pytest
 
 from dmodels import SLO
 from dmodels.core.errors import InputError
-from dmodels.studies.plan import Stretch, solve
+from dmodels.studies.plan import Stretch, search, solve
 from dmodels.studies.plan.designs import Kind, Layout, Scheme
 from dmodels.studies.plan.ensure import Trial
 from dmodels.studies.plan.limits import Limits
@@ -23,6 +23,66 @@ from tests.studies.test_answers_by_hand import SURE, fleet, pool
 from tests.studies.test_pools_by_hand import with_fakes
 
 FREE = Limits(math.inf, {}, 1, math.inf)
+
+
+def test_a_plan_by_the_formulas_puts_each_fleet_in_its_place(monkeypatch):
+    """The cheapest of each kind and of each GPU type are looked at; the simplest of all is recommended, and says its
+    margins."""
+    one, two, turn = (
+        Scheme(Kind.ONE_POOL, "one pool", (0,)),
+        Scheme(Kind.TWO_POOLS, "two pools", (1, 2)),
+        Scheme(Kind.SPLIT, "a split", (3, 4)),
+    )
+    other = Scheme(Kind.TWO_POOLS, "two pools, too", (5, 6))
+    layouts = [Layout("h100_sxm"), Layout("l40s"), Layout("h100_sxm", tp=2)]
+    stages = [Record(high_tokens=100.0 * k) for k in range(7)]
+    asked = Record(gpus={"h100_sxm": None, "l40s": None})
+    costs = np.array([[4.0] * 7, [3.0] * 7, [2.0] * 7])
+    priced = Record(question=asked, layouts=layouts, stages=stages, schemes=[one, two, other, turn])
+    priced.costs_usd_per_hour, priced.as_sized = costs, Record(ttft_s="quick")
+    made = {}
+
+    def deployment(looked_at, found):
+        assert looked_at[0] is priced and found in looked_at[1]
+        of = (found.scheme.kind, found.rows)
+        return made.setdefault(of, costing(found.usd_per_hour, kind=found.scheme.kind))
+
+    def cheapest(given, usd, ttft):
+        assert given is priced and ttft == "quick"
+        if usd is costs:
+            return [Ranked(two, (2, 1), 7.0), Ranked(other, (0, 1), 7.5), Ranked(one, (2,), 9.0)]
+        own = [row for row in range(3) if np.isfinite(usd[row]).all()]
+        return [Ranked(one, (row,), 30.0 - row) for row in own]
+
+    with_fakes(
+        monkeypatch,
+        search,
+        price=lambda question, calibration: priced if (question, calibration) == (asked, "own") else None,
+        cheapest=cheapest,
+        sized=lambda given, schemes: (given, list(schemes)),
+        deployment=deployment,
+        simplest=lambda fleets: fleets[1],
+        _margins=lambda looked_at, best: (0.25, True, 0.75) if best.usd_per_hour == 9.0 else None,
+        rejections=lambda given: ["why"] if given is priced else [],
+    )
+    told = search.by_formula(asked, "own")
+    assert told.question is asked and told.priced is priced and told.rejections == ("why",)
+    assert (told.best.usd_per_hour, told.cheapest.usd_per_hour) == (9.0, 7.0)
+    assert [d.usd_per_hour for d in told.kinds] == [9.0, 7.0] and told.ensured is None
+    assert [d.usd_per_hour for d in told.by_gpu] == [29.0, 30.0]
+    assert made.keys() == {
+        (Kind.TWO_POOLS, (2, 1)),
+        (Kind.ONE_POOL, (2,)),
+        (Kind.ONE_POOL, (0,)),
+        (Kind.ONE_POOL, (1,)),
+    }
+    assert told.by_threshold == ((100.0, 7.0), (500.0, 7.5))
+    assert (told.headroom_frac, told.survives_loss, told.sure_frac) == (0.25, True, 0.75)
+    with_fakes(monkeypatch, search, cheapest=lambda *_: [])
+    none = search.by_formula(asked, "own")
+    assert none.best is none.cheapest is None and none.kinds == none.by_gpu == () and none.rejections == ("why",)
+    assert none.by_threshold == ((100.0, math.inf), (500.0, math.inf))
+    assert (none.headroom_frac, none.survives_loss, none.sure_frac) == (0.0, False, 0.0)
 
 
 def a_plan(best=None, **given):
@@ -136,15 +196,23 @@ def test_a_fleet_is_too_dear_where_one_for_three_fifths_keeps_the_slos(cost, nod
     with_fakes(
         monkeypatch,
         solve,
-        _sized_for=lambda priced, found: trial,
-        _ranked=lambda answer, best: "its own",
-        _leanest=lambda priced, kind: [],
+        _sized_for=lambda *given: trial if given == ("priced", "its own") else None,
+        _ranked=lambda *given: "its own" if given == (answer, answer.best) else None,
+        _leanest=lambda priced, kind: [] if priced == "priced" and kind in Kind else None,
         by_recursion=by_recursion,
         kept=lambda instances, slo: slo is trial.slo and instances[0] >= needs,
     )
     answer = a_plan(costing(cost), question=Record(limits=FREE._replace(node_gpus=node)), priced="priced")
     requests = Record(warm=lambda life_s: life_s)
     assert solve._too_dear(answer, requests) == dear
+
+
+def test_fleets_that_cost_the_same_to_a_millionth_are_told_apart_by_their_pools():
+    one, two = (solve._Chosen(None, trial_of(0.5, (1,) * n), (1,) * n) for n in (1, 2))
+    order = lambda dearer: [
+        len(x.smallest) for x in sorted([two, one._replace(trial=trial_of(1.0 + dearer))], key=solve._order)
+    ]
+    assert (order(4e-7), order(4e-6), order(-4e-6)) == ([1, 2], [2, 1], [1, 2])
 
 
 @pytest.mark.parametrize("needs, dear", [(30, True), (31, False)])
@@ -154,10 +222,10 @@ def test_another_fleet_for_three_fifths_tells_that_one_is_too_dear_as_well(needs
     with_fakes(
         monkeypatch,
         solve,
-        _ranked=lambda answer, best: own,
+        _ranked=lambda *given: own if given == (answer, answer.best) else None,
         _leanest=lambda priced, kind: [lean] if kind == Kind.SPLIT and priced == "priced" else [],
-        _sized_for=lambda priced, found: found,
-        by_recursion=lambda fleet, ready, instances, percentiles: instances,
+        _sized_for=lambda priced, found: found if priced == "priced" else None,
+        by_recursion=lambda fleet, ready, instances, percentiles: instances if percentiles == [0.9] else None,
         kept=lambda instances, slo: slo is lean.slo and instances[0] >= needs,
     )
     answer = a_plan(costing(50.0), question=Record(limits=FREE), priced="priced")
@@ -210,14 +278,14 @@ def test_at_either_end_of_its_interval_a_fleet_has_as_many_as_keep_up_there(fast
     with_fakes(
         monkeypatch,
         solve,
-        _confidences=lambda priced, found: [replace(SURE, tpot=(fast, 1.5))],
+        _confidences=lambda given, found: [replace(SURE, tpot=(fast, 1.5))] if given is priced else None,
         _sized_for=tried,
         fewest=lambda trial, requests: (max(round(4 * trial.life_s), *trial.least),) if requests == "grown" else None,
-        _grown=lambda requests, asked: "grown",
+        _grown=lambda *given: "grown" if given == ("day", priced.question) else None,
     )
     one = solve._Chosen(None, trial_of()._replace(gpus=(2,)), (10,))
     priced = Record(question=Record(margins=Margins()))
-    assert solve._span(priced, one, (15,), None) == (low, 30.0)
+    assert solve._span(priced, one, (15,), "day") == (low, 30.0)
 
 
 def test_the_recommended_pools_are_verified_in_the_requests_given_or_asked_about(monkeypatch):

@@ -14,6 +14,7 @@ from dmodels.core.records import float64, stack
 from dmodels.models.instance import Engine
 from dmodels.models.latency import Efficiency
 from dmodels.models.memory import kv_bytes_per_token, kv_reserved_bytes, residents
+from dmodels.sim.requests import Served
 from dmodels.studies.plan import designs
 from dmodels.studies.plan.designs import Instances, Kind, Layout, Role, Stage, cells, schemes
 from dmodels.studies.plan.sizing import compressed, thresholds
@@ -209,6 +210,29 @@ def test_a_split_sends_every_prompt_and_keeps_answers_of_one_token(small_server)
     assert done.first_token_s[2] == pytest.approx(after.first_token_s[0])
     assert done.end_s[2] == pytest.approx(after.end_s[0])
     assert sent[2] < done.first_token_s[2] < done.end_s[2]
+
+
+def test_decoders_go_on_with_what_prefill_workers_send_in_its_order():
+    """A token of a prompt takes 10 ms to send; answers of one token are the workers' own."""
+    asked, prompts, answers = np.arange(4.0), np.array([300, 100, 100, 50]), np.array([2, 5, 1, 3])
+    calls = []
+
+    def serve(came, inputs, outputs):
+        calls.append((came.tolist(), inputs.tolist(), outputs.tolist()))
+        return Served(came, came + 0.5, came + 1.0, came + 1.0, outputs, restarts=np.array([1, 0, 0, 2]))
+
+    def inside(came, inputs, outputs, sent):
+        assert sent
+        calls.append((came.tolist(), inputs.tolist(), outputs.tolist()))
+        return Served(came, came, came + 0.25, came + 1.0 * outputs, outputs, restarts=np.array([10, 20, 30]))
+
+    fleet = SplitServers((SimpleNamespace(serve=serve), SimpleNamespace(inside=inside)), 0.01)
+    done = fleet.serve(asked, prompts, answers)
+    there = [4.0, 3.0, 4.0, 4.5]  # the second is there before the first
+    assert calls == [([0, 1, 2, 3], [300, 100, 100, 50], [1] * 4), ([3.0, 4.0, 4.5], [100, 300, 50], [5, 2, 3])]
+    assert done.first_token_s.tolist() == [4.25, 3.25, there[2], 4.75] and done.end_s.tolist() == [6.0, 8.0, 4.0, 7.5]
+    assert done.restarts.tolist() == [21, 10, 0, 32] and done.admitted_s.tolist() == [0.5, 1.5, 2.5, 3.5]
+    assert done.arrival_s.tolist() == asked.tolist() and done.output_tokens.tolist() == answers.tolist()
 
 
 @pytest.mark.parametrize("role", [Role.SERVE, Role.PREFILL, Role.DECODE])

@@ -13,7 +13,7 @@ from dmodels.core.errors import InputError
 from dmodels.studies.explore import Dials, at_rest, turned
 from dmodels.studies.plan import Margins, question, with_lengths
 
-MIX = Workload([100.0, 400.0, 3000.0], [50.0, 200.0, 10.0], [0.5, 0.3, 0.2], [10.0, 40.0, 300.0], rate_rps=5.0)
+MIX = Workload([100.0, 400.0, 3000.0], [50.0, 200.0, 10.0], [0.5, 0.3, 0.2], [10.0, 80.0, 300.0], rate_rps=5.0)
 #: Field of `Dials` -> where it is put.
 TURNED = {
     "rate_rps": 7.0,
@@ -34,7 +34,7 @@ TURNED = {
 
 @pytest.fixture(scope="module")
 def asked():
-    kept = Margins(0.1, 1, 0.8)
+    kept = Margins(0.25, 1, 0.8)
     slo = SLO(2.0, 0.08, 9.0, 0.95)
     how = {"thresholds_tokens": (600.0,), "inventory": {"h100_sxm": 64.0, "h200_sxm": 32.0}, "max_gpus": 80.0}
     return question("llama-3.1-70b", ["h100", "h200"], MIX, slo, margins=kept, **how)
@@ -131,8 +131,10 @@ def test_thresholds_move_with_the_mean_and_stay_between_the_requests(asked):
         ({"osl_tokens": -1.0}, "osl -1 tokens"),
         ({"spare_count": 0.5}, "spare 0.5 per pool"),
         ({"price_usd_per_hour": {"h100_sxm": 0.0}}, "price of h100_sxm 0 USD/h"),
-        ({"price_usd_per_hour": {"l40s": 1.0}}, "l40s"),
-        ({"gpu": "l40s"}, "l40s"),
+        ({"rate_rps": 0.0, "isl_tokens": 0.0}, "rate 0 req/s"),  # the first of several
+        ({"isl_tokens": 0.0, "osl_tokens": 0.0}, "isl 0 tokens"),
+        ({"price_usd_per_hour": {"l40s": 1.0}}, "GPU 'l40s' is unknown; known are h100_sxm, h200_sxm"),
+        ({"gpu": "l40s"}, "GPU 'l40s' is unknown; known are h100_sxm, h200_sxm"),
         ({"cached_frac": 1.0}, "cached share 1"),
     ],
 )

@@ -42,9 +42,27 @@ class Known:
         return workers >= self.need[0]
 
 
+class Asked(Known):
+    """Known verdicts of which nobody asks for ever."""
+
+    def __init__(self, trial, day):
+        super().__init__(trial, day)
+        self.left = 5000
+
+    def holds(self, instances):
+        self.left -= 1
+        assert self.left > 0, "it goes on and on"
+        return super().holds(instances)
+
+    def keeps(self, k, instances):
+        self.left -= 1
+        assert self.left > 0, "it goes on and on"
+        return super().keeps(k, instances)
+
+
 @pytest.fixture(autouse=True)
 def known_verdicts(monkeypatch):
-    monkeypatch.setattr(ensure, "Verdict", Known)
+    monkeypatch.setattr(ensure, "Verdict", Asked)
 
 
 def trial(guess, most, prices, in_turn, least=None):
@@ -145,6 +163,20 @@ def test_of_a_split_decoders_are_saved_down_to_the_fewest_that_keep_up():
         assert ensure.fewest(trial((3, 3), pools, (1.0, 1.0), in_turn=False, least=(3, 3)), (1, 1)) is None
 
 
+@pytest.mark.parametrize(("guess", "first"), [(5, 5), (14, 14), (15, 14), (500, 14)])
+def test_a_search_begins_where_a_pool_may_be_twice_as_large_as_keeps_up_and_eight_more(guess, first, monkeypatch):
+    tried = []
+
+    class Noted(Asked):
+        def keeps(self, k, instances):
+            tried.append(instances[k])
+            return super().keeps(k, instances)
+
+    monkeypatch.setattr(ensure, "Verdict", Noted)
+    assert ensure.fewest(trial((guess,), (900,), (1.0,), in_turn=False, least=(3,)), (7,)) == (7,)
+    assert tried[0] == first
+
+
 @pytest.mark.parametrize("first, second", [(64, 40), (100, 7), (33, 90)])
 def test_of_a_large_split_prefill_workers_are_tried_a_sixteenth_apart(first, second):
     """So that it costs at most a sixteenth of them more than the cheapest pair, which has all that spare a decoder."""
@@ -161,7 +193,13 @@ def test_the_smallest_number_is_between_the_ends_and_is_looked_for_near_the_gues
     """And is that of trying all of them; no further away than twice as far as it is, and a step."""
     for need, guess, least, most in itertools.product((0, 1, 5, 18, 40, 90), (1, 7, 33, 80), (1, 6, 20), (4, 30, 95)):
         tried = []
-        found = ensure.smallest(lambda n, need=need, tried=tried: tried.append(n) or n >= need, guess, least, most)
+
+        def holds(n, need=need, tried=tried):
+            assert len(tried) < 200, "it goes on and on"
+            tried.append(n)
+            return n >= need
+
+        found = ensure.smallest(holds, guess, least, most)
         asked = f"{need} are needed; {guess} guessed, from {least} to {most}"
         assert found == next((n for n in range(least, max(least, most) + 1) if n >= need), None), asked
         assert all(least <= n <= max(least, most) for n in tried), asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from types import SimpleNamespace
 
@@ -15,10 +16,11 @@ from dmodels.core.records import float64
 from dmodels.formats.deployments.documents import shell_words
 from dmodels.formats.engines import server_of_words
 from dmodels.formats.engines.dialect import split
+from dmodels.formats.serving import Server
 from dmodels.models.instance import Engine
 from dmodels.models.memory import kv_budget_bytes, kv_reserved_bytes
 from dmodels.studies.plan import Layout, Pool, command, launch, server
-from dmodels.studies.plan.designs import Stage
+from dmodels.studies.plan.designs import Kind, Stage
 from dmodels.studies.plan.launch import serving, why_not
 
 ENGINES = ("vllm", "sglang", "trtllm")
@@ -256,3 +258,45 @@ def test_the_precision_of_the_cache_is_told_where_it_is_not_the_published_one(ba
     told = {kv: [server(weights("fp8", kv), of).kv_dtype for of in (wide, narrow)] for kv in ("fp8", "bf16")}
     assert told == {"fp8": ["fp8", "fp8"], "bf16": ["", "" if backend == "trtllm" else "bf16"]}
     assert server(weights("fp8"), wide).kv_dtype == server(weights("fp8"), narrow).kv_dtype == ""
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_a_server_is_a_pools_layout_in_the_limits_of_its_engine(backend):
+    """Of nine slots on four ranks each has two, and one of fewer; SGLang's chunks are whole pages of 64."""
+    of = asked(backend, engine=Engine(256.0, 8200.0))
+    made = server(pool("serve", slots=9.0, tp=2, pp=3, dp=4, ep=8), of)
+    assert made == Server(
+        *(backend, "org/model", 2, 3, 4, 8, "", ""),
+        max_model_len_tokens=9216,
+        max_num_seqs_count=2,
+        max_num_batched_tokens=8192 if backend == "sglang" else 8200,
+        memory_frac=None if backend == "sglang" else 0.9,
+        role="serve",
+    )
+    few = [server(pool(slots=slots, dp=dp), of).max_num_seqs_count for slots, dp in ((1.0, 1), (1.9, 1), (1.0, 4))]
+    assert few == [1, 1, 1] and server(pool(slots=300.0), of).max_num_seqs_count == 256
+    page = asked(backend, engine=Engine(256.0, 64.0)), asked(backend, engine=Engine(256.0, 63.0))
+    assert [server(pool(), x).max_num_batched_tokens for x in page] == [64, 63]
+
+
+def test_a_fleet_is_written_with_what_its_pools_hold_and_may_grow_to():
+    """To 11 GPUs in place of 8 where steps are slow; without an end to twice as many, and never to fewer."""
+
+    def fleet(high, kind=Kind.TWO_POOLS):
+        pools = [pool("short", tp=2), pool("long", tp=2)]
+        for one, count, held, most in zip(pools, (3, 1), (7.6, 0.2), (2048.7, math.inf), strict=True):
+            changed = {"instances": count, "decode_count": held, "stage": Stage(one.stage.name, high_tokens=most)}
+            for name, value in changed.items():
+                object.__setattr__(one, name, value)
+        of = asked("vllm", "llama-3.1-8b")
+        of.model_name = "Llama 3.1 8B"
+        return serving(SimpleNamespace(pools=pools, gpus=8, gpus_high=high, kind=kind), of)
+
+    made = fleet(11.0)
+    assert (made.name, made.threshold_tokens) == ("llama-3-1-8b", 2048)
+    assert fleet(11.0, Kind.ONE_POOL).threshold_tokens is None
+    told = lambda made: [(x.name, x.replicas, x.gpu, x.max_replicas, x.target_requests) for x in made.pools]
+    assert told(made) == [("short", 3, "h100_sxm", 5, 8), ("long", 1, "h100_sxm", 2, 1)]
+    assert [x.max_replicas for x in fleet(math.inf).pools] == [6, 2]
+    assert [x.max_replicas for x in fleet(7.0).pools] == [3, 1]
+    assert all(x.server.tp == 2 and x.server.role == "serve" for x in made.pools)

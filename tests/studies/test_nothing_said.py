@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 from types import SimpleNamespace as Record
 
 import numpy as np
 import pytest
 
-from dmodels import SLO, Parallel, Trace, Workload
+from dmodels import SLO, Parallel, Trace, Workload, catalog
 from dmodels.control.netkv import POLICIES
 from dmodels.core.flags import Flag
+from dmodels.core.precision import Precision
 from dmodels.games.routing import POLICIES as ROUTERS
 from dmodels.sim.requests import Served
-from dmodels.studies import router_costs, router_log, split, watch
+from dmodels.studies import router_costs, router_log, split, sweep, watch
 from dmodels.studies.explore import Dials
-from dmodels.studies.place import Tier
+from dmodels.studies.place import Tier, place
+from dmodels.studies.plan import (
+    Deployment,
+    Layout,
+    Margins,
+    Question,
+    Replayed,
+    RequestClass,
+    Role,
+    Stretch,
+    ask,
+    evaluate,
+    recording,
+    with_lengths,
+)
+from dmodels.studies.plan.designs import Stage
+from dmodels.studies.plan.ensure import Sizes
+from dmodels.studies.plan.forecast import kept
+from dmodels.studies.plan.layouts import layouts
+from dmodels.studies.plan.risks import risks
+from dmodels.studies.pools import pool_study
 from dmodels.studies.servers import PoolOf, play, playing, server
+from dmodels.studies.size import size
+from dmodels.studies.step import step_times
 from dmodels.studies.transfer import policies
 
 
@@ -99,7 +123,8 @@ def test_a_fleet_is_watched_for_six_hours_and_held_to_two_seconds(monkeypatch):
 def test_an_engine_starts_with_256_sequences_and_8192_tokens_unless_told_otherwise(monkeypatch):
     made = []
     monkeypatch.setattr(playing, "hosted_server", lambda name, *machine, **how: made.append((name, *machine, how)))
-    monkeypatch.setattr(playing, "efficiencies_of", lambda *_, **how: [how["effects"]])
+    known = []
+    monkeypatch.setattr(playing, "efficiencies_of", lambda *of, **how: known.append(of) or [how["effects"]])
     server("llama-3.1-8b", "h100_sxm", Parallel(tp=2.0, ep=2.0))
     said = {"backend": "sglang", "effects": "own", "release": "0.5", "utilization": 0.8, "max_num_seqs": 7}
     said |= {"max_num_batched_tokens": 99, "instances": 3, "options": {"chunk": 1}}
@@ -110,6 +135,12 @@ def test_an_engine_starts_with_256_sequences_and_8192_tokens_unless_told_otherwi
     assert how == unsaid | {"instances": 1, "options": None}
     assert (other, own) == ("llama-3.1-8b on h100_sxm (tp2pp1dp1ep1, sglang)", "own")
     assert asked == {name: said[name] for name in how}
+    made.clear()
+    server("llama-3.1-8b", "h100_sxm", Parallel(), weight_dtype="FP8", kv_dtype="FP8")
+    ((_, narrow, *_),) = made
+    assert float(narrow.model.kv_dtype_bytes) == 1.0 and float(machine.model.kv_dtype_bytes) == 2.0
+    architecture = catalog.architecture("llama-3.1-8b")
+    assert known[0] == ([machine], ["bf16"], architecture) and known[2] == ([narrow], ["fp8"], architecture)
 
 
 def test_traffic_is_played_by_chance_that_can_be_repeated_and_told_at_its_p99(monkeypatch):
@@ -169,27 +200,112 @@ def test_two_hundred_draws_of_every_router_without_temperature(monkeypatch):
     assert all((cost.mean_s, cost.worst_s, cost.ratio) == (2.0, 2.0, 3.0) for cost in found.policies.values())
 
 
+def left_out(call):
+    """What a call takes where its caller says nothing."""
+    return {name: one.default for name, one in signature(call).parameters.items() if one.default is not one.empty}
+
+
 def test_records_of_which_little_is_said():
     assert Tier("HBM", 1.0, 2.0) == Tier("HBM", 1.0, 2.0, latency_s=0.0, usd_per_gib=0.0)
     rest = {"cached_frac": 0.0, "headroom_frac": 0.0, "spare_count": 0.0, "max_gpus": math.inf, "weights": "", "kv": ""}
     assert Dials(1.0, 2.0, 3.0, 4.0, 5.0, "", {}) == Dials(1.0, 2.0, 3.0, 4.0, 5.0, "", {}, **rest)
+    published = {"weights": Precision.AS_PUBLISHED, "kv": Precision.AS_PUBLISHED}
+    assert left_out(Layout) == {"tp": 1, "pp": 1, "dp": 1, "ep": 1} | published
+    every = {"low_tokens": 0.0, "high_tokens": math.inf}
+    assert left_out(Stage) == {"role": Role.SERVE, **every, "ttft_share": 1.0, "percentile_share": 1.0}
+    assert left_out(PoolOf) == every
+    assert left_out(RequestClass) == {**every, "label": "", "priority": 0, "besides": ()}
+    assert left_out(Margins) == {"headroom_frac": 0.0, "spare_count": 0, "confidence": 0.5}
+    assert left_out(Replayed) == {"held_count": 0, "days_count": 0} and left_out(Sizes) == {"enough": True}
+    assert left_out(Deployment) == {"replayed": None, "node_gpus": 1}
+    once = {"engine", "inventory", "margins"}  # made anew for every question
+    assert {name: given for name, given in left_out(Question).items() if name not in once} == {
+        **{"tp": (1, 2, 4, 8), "pp": (1,), "wide_ep": (16, 32), "split": True, "thresholds_tokens": None},
+        **{"weights": (Precision.AS_PUBLISHED,), "kv": (Precision.AS_PUBLISHED,), "backend": "vllm", "tuned": False},
+        **{"max_gpus": math.inf, "max_usd_per_hour": math.inf, "node_gpus": 1, "size_for": Stretch.TRACE},
+        **{"architecture": "", "served_name": "", "checkpoint": "", "trace": None, "measured": None},
+        **{"workload_name": "workload"},
+    }
+    rest = {"fabric": {}, "prefill_instances": 4, "kv_bytes_per_token": 327680.0, "kv_memory_bytes": 180e9, "shards": 4}
+    assert {name: given for name, given in left_out(policies.Site).items() if name != "curve"} == rest
+
+
+def test_calls_of_which_little_is_said():
+    asked = left_out(ask.plan)
+    assert asked | {"gpus": None} == {
+        **{"model": "llama-3.1-70b", "gpus": None, "workload": "azure-conv", "rate": None, "ttft": 2.0, "tpot": 0.08},
+        **{"e2e": None, "percentile": 0.99, "headroom": 0.0, "spare": 0, "confidence": 0.5, "ensure": None},
+    }
+    assert asked["gpus"] == ("h100_sxm", "h200_sxm")
+    assert left_out(place) == {
+        **{"target_hit_frac": None, "target_first_token_s": math.inf, "workers": 1, "link_bytes_per_s": None},
+        **{"decay_s": 60.0},
+    }
+    engine = {"utilization": None, "max_num_seqs": 256, "max_num_batched_tokens": 8192, "instances": 1}
+    more = {"weight_dtype": None, "kv_dtype": None, "gpu_file": None, "effects": None, "options": None, "release": ""}
+    assert left_out(server) == {"backend": "vllm"} | engine | more
+    assert left_out(playing.hosted_server) == {"release": "", "utilization": None, "instances": 1, "options": None}
+    chance = {"rate_rps": None, "count": None, "seed": 0, "percentile": 0.99, "stationary": None}
+    assert left_out(play) == chance and left_out(recording) == {"seed": 0, "count": 20_000}
+    assert left_out(size) == {
+        **{"workload": None, "utilization": None, "block_tokens": 16, "batched_tokens": 8192, "probability": 0.99},
+        **{"max_sequences": None, "backend": "vllm", "release": ""},
+    }
+    assert left_out(step_times) == {
+        **{"concurrency": None, "name": "", "architecture": "", "gpu_name": "", "backend": "vllm", "effects": None},
+    }
+    one = left_out(sweep.sized_pool)
+    assert one == {
+        **{"rate_rps": 0.0, "ttft_slo_s": math.inf, "tpot_slo_s": math.inf, "e2e_slo_s": math.inf, "percentile": 0.99},
+        **{"price_usd_per_hour": -1.0, "slowdown": 1.0, "instances": None},
+    }
+    assert left_out(sweep.sweep_designs) == {"output": "cost_usd_per_mtoken", "top": 10, "out": None}
+    pool = left_out(pool_study)
+    assert math.isnan(pool.pop("price_usd_per_hour")) and pool.pop("gpus_per_instance") == 1.0
+    assert pool.pop("pools_count") == 3 and set(pool.values()) == {None}
+    assert left_out(router_costs.router_costs) == {"runs": 200, "seed": 0, "tau": 0.0} and left_out(split.split) == {
+        "burst": 1.5
+    }
+    assert left_out(watch.watch) == {"deployment": (), "gpu": "", "slo": None, "rate_rps": None, "hours": 6.0}
+    assert left_out(policies.by_window) == {"runs": 20, "ttft_slo_s": 5.0, "warmup_s": 5.0, "measure_s": 15.0}
+    quiet = {"congestion": 0.0, "in_flight": 0.0, "hit_frac": 0.0, "batch": 8.0, "layers": 80.0}
+    assert left_out(policies.transfer_share) == quiet
+    assert left_out(policies.stale_telemetry) == {
+        **{"congestion": 0.3, "std": 0.05, "correlation_time_s": 60.0, "near_hit_frac": 0.0, "fixed_s": 0.0},
+        **{"far_hit_frac": (0.0, 0.3, 0.6)},
+    }
+    assert left_out(policies.tune_cache_weight) == {"weights": (0.1, 0.3, 0.5, 0.7, 0.9)}
+    assert left_out(risks) == {"burst_s": 60.0, "bursts": (1.1, 1.25, 1.5, 2.0)}
+    assert left_out(with_lengths) == {"input_factor": 1.0, "output_factor": 1.0} and left_out(kept) == {"by": 1.0}
+    assert left_out(evaluate.sweep_instances) == left_out(evaluate.fewest_instances) == {"slowdown": 1.0}
+    assert left_out(layouts) == {
+        **{"tp": (1, 2, 4, 8), "pp": (1,), "weights": (Precision.AS_PUBLISHED,), "kv": (Precision.AS_PUBLISHED,)},
+        **{"wide_ep": (), "backend": "vllm"},
+    }
 
 
 def test_a_split_is_told_with_its_equilibrium_its_optimum_and_its_planners(monkeypatch):
     """A burst is half as busy again, unless it is said otherwise; workers that cannot change pools are not planned."""
     solved = lambda cost, flags=0, **more: Record(value=Record(cost=cost, **more), flags=flags)
-    selfish, best, whole, asked = solved(3.0), solved(2.0, prefill_gpus=1.5), solved(2.5), []
-    fakes = {"equilibrium": lambda game: selfish, "social_optimum": lambda game: best, "explain": lambda *_: ["so"]}
-    fakes |= {"integer_split": lambda game, optimum: whole, "_curves": lambda game, x: (2 * x, 3 * x)}
-    fakes |= {"_slope": lambda game, x: 0.25 * x, "check_layout": lambda *_: None}
+    selfish, best, whole = solved(3.0), solved(2.0, prefill_gpus=1.5), solved(2.5)
+    asked, checked = [], []
+    fakes = {
+        "equilibrium": lambda game: selfish,
+        "social_optimum": lambda game: best,
+        "explain": lambda *given: ["so"] if given == ("game", selfish) else None,
+    }
+    fakes |= {"integer_split": lambda *given: whole if given == ("game", best) else None}
+    fakes["_curves"] = lambda game, x: (2 * x, 3 * x) if game == "game" else None
+    fakes["_slope"] = lambda game, x: 0.25 * x if game == "game" else None
+    fakes["check_layout"] = lambda *layout: checked.append(layout)
     fakes["serving_game"] = lambda *given, prefill, decode: asked.append((*given, prefill, decode)) or "game"
-    fakes["_planners"] = lambda game, found, rate: ({"one": rate}, {"one": found})
+    fakes["_planners"] = lambda game, found, rate: ({"one": rate}, {"one": found}) if game == "game" else None
     for name, fake in fakes.items():
         monkeypatch.setattr(split, name, fake)
     two, four = Parallel(tp=2.0), Parallel(tp=4.0)
     given = "model", "gpu", Record(rate_rps=8.0), "slo", 24.0
     found = split.split(*given, two, two)
-    assert asked[0] == (*given, two, two)
+    assert asked[0] == (*given, two, two) and checked == [("model", two, "prefill"), ("model", two, "decode")]
     assert (found.equilibrium, found.optimum, found.whole) == (selfish, best, whole)
     assert (found.loss_frac, found.slope_gpus_per_rps, found.notes) == (0.5, 0.375, ["so"])
     x = found.prefill_gpus

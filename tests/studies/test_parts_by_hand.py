@@ -77,30 +77,36 @@ def chosen_from(monkeypatch):
 
     def with_margin(tried, grown, smallest, days):
         name = smallest[-1]
+        assert tried.life_s == f"life of {name}"
         told.calls.append((name, grown, days))
         return own[name]._replace(enough=told.enough[name])
 
     def for_next(tried, grown, sample, smallest, size, days):
+        assert tried.life_s == days[0][1] == f"life of {smallest[-1]}" and grown is told.grown
         told.calls.append(("next", smallest, sample, size.instances))
         return told.next._replace(instances=size.instances, enough=told.enough[smallest[-1]])
+
+    def deployed(priced, one, size, requests):
+        assert priced.question is told.asked and one.found.scheme == size.instances and requests == "requests"
+        return told.made[size.instances]
 
     grown = Record(sampled=lambda most: ("sample", most))
     with_fakes(
         monkeypatch,
         solve,
-        recording=lambda asked: "requests",
-        _grown=lambda requests, asked: grown,
-        _held=lambda answer, asked, requests: [one(name) for name in told.held] if requests is grown else None,
+        recording=lambda asked: "requests" if asked is told.asked else None,
+        _grown=lambda requests, asked: grown if (requests, asked) == ("requests", told.asked) else None,
+        _held=lambda *given: [one(name) for name in told.held] if given == (told.answer, told.asked, grown) else None,
         other_days=lambda sample, life_s: [(sample, life_s)],
         with_margin=with_margin,
         for_next=for_next,
-        _deployed=lambda priced, one, size, requests: told.made[size.instances] if requests == "requests" else None,
+        _deployed=deployed,
         simplest=lambda found: told.made[told.simplest] if told.made[told.simplest] in found else found[0],
-        _trial=lambda priced, found: ("plain", found.scheme),
+        _trial=lambda priced, found: ("plain", found.scheme) if priced.question is told.asked else None,
         _headroom=lambda *given: ("headroom", *given),
         _survives=lambda *given: ("survives", *given),
         _sure=lambda *given: ("sure", *given),
-        _told=lambda answer, first, chosen, size: (first.found.scheme, chosen, size.instances),
+        _told=lambda answer, first, chosen, size: (answer.question, first.found.scheme, chosen, size.instances),
     )
     told.asked = Record(size_for=Stretch.TRACE, margins=Margins(0.125))
     told.answer = a_plan(told.made["a"], question="formula's", priced=priced_of(question="formula's"))
@@ -116,7 +122,7 @@ def test_of_fleets_that_hold_the_simplest_is_recommended_and_the_cheapest_of_eac
     assert found.kinds == (made["b"], made["d"], made["c"]) and found.by_gpu == (made["d"], made["b"])
     one = (("plain", "b"), made["b"], "requests")
     assert found.headroom_frac == ("headroom", *one, 0.125) and found.survives_loss == ("survives", *one)
-    assert found.sure_frac == ("sure", *one) and found.ensured == ("b", made["b"], "b")
+    assert found.sure_frac == ("sure", *one) and found.ensured == (chosen_from.asked, "b", made["b"], "b")
     days = lambda name: [(("sample", 100_000), f"life of {name}")]
     assert sorted(chosen_from.calls[:5]) == [(name, chosen_from.grown, days(name)) for name in "abcde"]
     assert chosen_from.calls[5:] == [("b", chosen_from.grown, days("b")), ("next", "few b", ("sample", 100_000), "b")]
@@ -157,9 +163,11 @@ def test_a_fleet_is_deployed_with_its_margin_as_far_as_there_are_gpus(monkeypatc
         _can_be_bought=lambda given, plain, counts: affordable if (given, plain) == (limits, tried) else None,
         sized=sized,
         deployment=lambda found, ranked: made if (found, ranked) == ("sized", one.found) else None,
-        _span=lambda given, chosen, counts, requests: (1.0, 99.0) if (chosen, counts) == (one, wanted) else None,
-        _binding=lambda plain, k, counts, requests: ("", "TTFT")[k] if counts == wanted and plain is tried else None,
-        replay=lambda given, fleet, requests: seen if fleet.gpus_low == 1.0 and requests == "requests" else None,
+        _span=lambda *asked: (1.0, 99.0) if asked == (priced, one, wanted, "requests") else None,
+        _binding=lambda plain, k, *asked: ("", "TTFT")[k] if (plain, *asked) == (tried, wanted, "requests") else None,
+        replay=lambda given, fleet, requests: (
+            seen if (given, fleet.gpus_low, requests) == (priced, 1.0, "requests") else 0
+        ),
     )
     told = solve._deployed(priced, one, Sizes((4, 6), 3, 5), "requests")
     assert calls == [([[77.0, wanted[1]], [77.0, 77.0], [wanted[0], 77.0]], [one.found])]
@@ -197,9 +205,9 @@ def test_fleets_are_tried_by_kind_and_by_gpu_and_the_best_of_each_on_the_whole(m
         monkeypatch,
         solve,
         _ranked=lambda given, deployed: ranked(deployed.name) if given is answer else None,
-        _candidates=lambda priced, kind: [ranked(name) for name in by_kind[kind]],
-        _leanest=lambda priced, kind: [ranked("lean two")] if kind == Kind.TWO_POOLS else [],
-        _too_dear=lambda given, sample: dear,
+        _candidates=lambda priced, kind: [ranked(name) for name in by_kind[kind]] if priced is answer.priced else None,
+        _leanest=lambda *asked: [ranked("lean two")] if asked == (answer.priced, Kind.TWO_POOLS) else [],
+        _too_dear=lambda given, sample: dear and given is answer and sample == ("sample" if long else requests),
         _by_replay=by_replay,
         _on_whole=on_whole,
     )
@@ -279,6 +287,11 @@ def test_regions_are_filled_cheapest_per_request_first_and_the_last_serves_what_
     assert (one.served_frac, one.usd_per_hour, one.fits) == (1.0, 77.0, True)
     few = regions.Regional(alone, sites[:2])
     assert few.served_frac == pytest.approx(0.5) and not few.fits
+    for best in (alone[0].best, None):  # together they serve what none serves alone
+        site = regions.Site(1.0, a_plan(best), "e")
+        with_fakes(monkeypatch, regions, _alone=lambda asked, there, site=site: (site,))
+        found = regions.plan_regions(of("", 60.0), there)
+        assert found.alone == (site,) and [s.region for s in found.together] == ([] if best else ["b", "a", "d"])
     # a five-hundredth is lost in rounding, and no region is looked for to serve it
     assert [s.region for s in regions._together(of("", 30.05), there)] == ["b", "a"]
     assert [s.region for s in regions._together(of("", 30.07), there)] == ["b", "a", "d"]

@@ -37,6 +37,7 @@ def looked_at(limits, monkeypatch, margins=None):
     cells = np.arange(15)
 
     def swept(asked, counts, rate, engine):
+        assert (asked, rate, engine) == ("cells", 2.5, "engine")
         rows = np.array([[behaves(c, n) for n in row] for c, row in zip(cells, counts, strict=True)])
         ttft, tpot, tokens, flags = np.moveaxis(rows, -1, 0)
         return Record(ttft_s=ttft, tpot_mean_s=tpot, tokens_per_s=tokens, flags=flags.astype(int))
@@ -47,7 +48,7 @@ def looked_at(limits, monkeypatch, margins=None):
     priced = Record(
         question=Record(
             limits=limits,
-            engine=None,
+            engine="engine",
             margins=margins or Margins(),
             gpus={name: Record(price_usd_per_hour=price) for name, price in PRICES.items()},
         ),
@@ -55,9 +56,9 @@ def looked_at(limits, monkeypatch, margins=None):
         layouts=LAYOUTS,
         stable_instances=stable,
         instances=2 * stable,
-        cells=None,
-        rate_rps=1.0,
-        strain=None,
+        cells="cells",
+        rate_rps=2.5,
+        strain="strain",
         instance_gpus=np.array([x.gpus for x in LAYOUTS], float),
         gpu_prices_usd_per_hour=np.array([PRICES[x.gpu] for x in LAYOUTS]),
         schemes=[
@@ -142,7 +143,12 @@ def test_fleets_and_their_fronts_by_looking_at_each(limits, monkeypatch):
 
 def test_with_margins_a_fleet_has_to_keep_them_too(monkeypatch):
     """Here none of the small ones does; what is not asked for is not looked at."""
-    monkeypatch.setattr(fleets, "margin_flags", lambda cells, counts, *more: np.where(counts < 9, 2, 0))
+
+    def flags(cells, counts, *more):
+        assert cells == "cells" and more == (2.5, "engine", Margins(spare_count=1), "strain")
+        return np.where(counts < 9, 2, 0)
+
+    monkeypatch.setattr(fleets, "margin_flags", flags)
     free = Limits(np.inf, {}, 1, np.inf)
     strict = looked_at(free, monkeypatch, Margins(spare_count=1))[0].one_pool
     loose = looked_at(free, monkeypatch)[0].one_pool

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dmodels import Trace, Workload, catalog
+from dmodels import Parallel, Trace, Workload, catalog
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.formats.telemetry import Histogram
 from dmodels.models import pooling
 from dmodels.models.compression import Compression
-from dmodels.sim.network import RAG, netkv_cluster
+from dmodels.sim.network import RAG, Profile, netkv_cluster
 from dmodels.studies import pools, size
 from dmodels.studies.place import game, study
 from dmodels.studies.place.sharing import routes, sharing
@@ -89,6 +89,44 @@ def test_a_transfer_scenario_without_a_word_is_the_papers_cluster_under_its_rag_
     assert TransferScenario.model_validate({"fabric": stated}).fabric.port == 10e9
 
 
+def test_a_fabric_is_built_as_it_is_written():
+    """Each number in its place: no two of them are alike."""
+    fabric = {"pods": 5, "racks_per_pod": 4, "servers_per_rack": 3, "instances_per_server": 2, "ports": 6}
+    fabric |= {"tiers": ["400 GB/s", "80 Gbit/s", "40 Gbit/s", "8 Gbit/s"], "latency": ["1 ms", "2 ms", "3 ms", "4 ms"]}
+    fabric |= {"port": "160 Gbit/s", "nic": "240 Gbit/s", "rack_uplinks": 7, "pod_uplinks": 9}
+    pools = {"prefill_instances": 11, "kv_memory": "90 GB"}
+    asked = TransferScenario.model_validate({"fabric": fabric, "pools": pools, "model": {"tp": 8}})
+    site = answer._site(asked, catalog.model("llama-3-70b"))
+    built = {"tier_bytes_per_s": (400e9, 10e9, 5e9, 1e9), "tier_latency_s": (1e-3, 2e-3, 3e-3, 4e-3)}
+    built |= {"host_ports": 6, "host_bytes_per_s": 20e9, "nic_bytes_per_s": 30e9, "rack_uplinks": 7, "pod_uplinks": 9}
+    built |= {name: fabric[name] for name in ("pods", "racks_per_pod", "servers_per_rack", "instances_per_server")}
+    assert site.fabric.keys() == built.keys()
+    assert all(site.fabric[name] == pytest.approx(wanted) for name, wanted in built.items())
+    assert site[1:5] == (11, 80 * 8 * 128 * 2 * 2, 90e9, 8)
+    assert "nic_bytes_per_s" not in answer._site(TransferScenario(), catalog.model("llama-3-70b")).fabric
+
+
+def test_requests_of_a_scenario_fill_its_windows(monkeypatch):
+    """Drawn of a workload, or cut out of a trace: a window of ten further on each."""
+    traffic = {"rate": "4 req/s", "ttft_slo": "3 s", "min_tokens": 2048.0, "max_tokens": 8192.0, "shared_prefix": 0.5}
+    times = {"simulation": {"runs": 10, "warmup": "4 s", "measure": "9 s"}}
+    times["prefill"] = {"base": "10 ms", "per_token": "15.625 ms"}
+    wanted = Profile(2048.0, 8192.0, 3.0, 4.0, 0.5, prefill_base_s=0.01, prefill_s_per_token=0.015625)
+    there = SimpleNamespace(decode=np.arange(12))
+    for name in ("window", "poisson"):
+        monkeypatch.setattr(answer, name, lambda *given, **more: (given, more))
+    given, more = answer._arrivals(TransferScenario.model_validate({"traffic": traffic, **times}))(3, there)
+    assert given[3:] == (wanted, 4.0, 13.0, 12) and more == {"seed": 3}
+    mix = catalog.workload("mooncake")
+    for part, known in zip(given[:3], (mix.input_tokens, mix.output_tokens, mix.weight_frac), strict=True):
+        np.testing.assert_array_equal(part, known)
+    monkeypatch.setattr(answer, "read_trace", lambda path: f"the trace in {path}")
+    asked = TransferScenario.model_validate({"traffic": traffic | {"trace": "own.csv"}, **times})
+    given, more = answer._arrivals(asked)(3, there)
+    assert given[0].endswith("own.csv") and given[1:] == (wanted, 4.0, 13.0, 12)
+    assert more == {"position_frac": 0.3, "seed": 3}
+
+
 @pytest.mark.parametrize(
     "table, wrong, why",
     [
@@ -143,11 +181,13 @@ def test_a_transfer_study_hands_its_scenario_on(monkeypatch):
     assert options == told["upgrades"][1] | {"background": options["background"]}
     assert options["background"].tolist() == [0.0, 0.1, 0.2, 0.3] and options["refresh_s"] == 2.0
     assert (options["runs"], options["ttft_slo_s"], options["warmup_s"], options["measure_s"]) == (3, 3.0, 4.0, 9.0)
-    assert options["until_s"] > 13.0 + 100.0
+    assert options["until_s"] == 13.0 + 600.0
     arrivals = told["compare_policies"][0][1]
     first, again, other = arrivals(0), arrivals(0), arrivals(1)
     assert first.input_tokens.tolist() == again.input_tokens.tolist() != other.input_tokens.tolist()
-    assert 2048 <= first.input_tokens.min() and first.input_tokens.max() <= 8192 and first.arrival_s.max() <= 13.0
+    assert (
+        2048 <= first.input_tokens.min() and first.input_tokens.max() <= 8192 and 10.0 < first.arrival_s.max() <= 13.0
+    )
     assert found.median_input_tokens == np.median(first.input_tokens)
     (_, bytes_), stale = told["stale_telemetry"]
     assert bytes_ == found.median_input_tokens * token
@@ -222,6 +262,8 @@ def test_a_tenth_of_the_instances_is_surely_saved_once_it_is_one(rate_rps, says)
     found = pool_study(traffic, [3000.0], pools_count=2)
     fewer = float(found.savings.homo_instances_count - found.savings.dual_instances_count[0])
     assert found.law_frac[0] == pytest.approx(0.0935, abs=5e-5) and fewer == (0 if says == "No threshold" else 1)
+    assert found.compressed_frac.tolist() == [0.0] and "compressed" not in " ".join(found.notes)
+    assert found.compressed_instances_count.tolist() == found.savings.dual_instances_count.tolist()
     told = {one for one in ("No threshold", "In so small a fleet") if one in " ".join(found.notes)}
     assert told == ({says} if says else set())
 
@@ -264,11 +306,11 @@ def test_a_sweeps_best_points_and_front():
     order = lambda rows: [row["tp"] for row in rows]
     cheap = made_sweep("cost_usd_per_hour")
     assert order(cheap.best) == [3.0, 4.0, 2.0] and cheap.best[0]["cost_usd_per_hour"] == 2.0
-    assert sorted(order(cheap.pareto)) == [0.0, 2.0, 3.0, 5.0]
+    assert order(cheap.pareto) == [3.0, 2.0, 0.0, 5.0]  # the cheapest first
     fast = made_sweep("gpu_tokens_per_s")
     assert order(fast.best) == [5.0, 0.0, 2.0] and order(fast.pareto) == [5.0]
     first = made_sweep("ttft_s")
-    assert order(first.best) == [5.0, 0.0, 2.0] and sorted(order(first.pareto)) == [0.0, 2.0, 5.0]
+    assert order(first.best) == [5.0, 0.0, 2.0] == order(first.pareto)
     assert order(DesignSweep(cheap.points, cheap.output, 2, None).best) == [3.0, 4.0]
     assert order(DesignSweep(cheap.points, cheap.output, 1, None).best) == [3.0]
     assert (cheap.points_count, cheap.feasible_count) == (6, 5)
@@ -317,6 +359,67 @@ def test_conversations_are_told_apart_by_their_second_block():
     assert routes(chained(rows), 3)["requests in turn"].tolist() == [0, 1, 2, 0, 1, 2, 0]
     assert max(routes(chained(rows), 2)["conversations kept together"]) <= 1
     assert routes(chained([*rows, []]), 1000)["conversations kept together"].tolist() == [*together, 0]  # of no block
+
+
+def test_a_placement_hands_its_parts_on(monkeypatch):
+    """Eight heads on sixteen GPUs are held twice: a block of HBM is 320 MiB, and below it 160. A request a second on
+    sixteen GPUs of 2 USD/h spares 32 USD/h for each second."""
+    seen = {}
+
+    def kept(name, given):
+        def part(*asked):
+            seen[name] = asked
+            return given
+
+        monkeypatch.setattr(study, name, part)
+
+    trace = chained([[0, 1], [0, 1, 2], [0, 1]])
+    model, gpu = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm").replace(price_usd_per_hour=2.0)
+    state = SimpleNamespace(blocks=np.array([12.0, 64.0, 128.0]), read_s=np.array([1.0, 2.0, 3.0]), access_s=0.25)
+    state.tier_frac, state.first_token_s, state.recomputed_flop = np.array([0.5, 0.25, 0.125]), 0.75, 9e9
+    fakes = {"PrefillBill": "costs", "bill": state, "use_of": "use", "_curves": "curves", "_promotion": "promotion"}
+    fakes |= {"_vary": ["vary"], "sharing": "shared", "pooled": ["game"], "routes": "ways", "purchases": ["bought"]}
+    fakes |= {"beyond_ceiling": "", "cheapest": ("mix", "why"), "notes": ["a note"]}
+    for name, given in fakes.items():
+        kept(name, given)
+    tiers = [study.Tier(*row) for row in (("HBM", 4 * 2.0**30, 1e12, 0.0, 375.0), ("DRAM", 2.0**35, 1e11, 1e-5, 5.0))]
+    given = trace, model, gpu, Parallel(tp=16), tiers
+    found = study.place(*given, 0.5, 2.0, 3, decay_s=7.0)
+    weights = [320 * 2.0**20, 160 * 2.0**20]
+    assert [(row.tier, row.size_gib, row.usd_per_gib) for row in found.tiers] == [("HBM", 4, 375), ("DRAM", 32, 5)]
+    assert [(row.blocks_count, row.block_mib) for row in found.tiers] == [(12, 320), (64, 160)]
+    assert [(row.read_s, row.served_frac) for row in found.tiers] == [(1.0, 0.5), (2.0, 0.25)]
+    assert (found.access_s, found.first_token_s, found.recomputed_flop) == (0.25, 0.75, 9e9)
+    assert (found.use, found.curves, found.vary, found.promotion) == ("use", "curves", ["vary"], "promotion")
+    assert (found.purchases, found.mix, found.sharing, found.pooled) == (["bought"], "mix", "shared", ["game"])
+    assert (found.problem, found.notes, found.feasible) == ("why", ["a note"], False)
+    distances = seen["bill"][2]
+    assert np.isfinite(distances).tolist() == [False, False, True, True, False, True, True]
+    assert seen["bill"][0] is tiers and seen["bill"][1].tolist() == weights and seen["bill"][3] == "costs"
+    assert seen["PrefillBill"][0] is trace and seen["PrefillBill"][2:] == (model, gpu, given[3])
+    assert (
+        seen["_curves"][0] is trace and seen["_curves"][2:] == ("costs", 7.0) and seen["_promotion"][1:] == (state, 7.0)
+    )
+    usd = 16 * 2.0 * trace.rate_rps
+    assert seen["purchases"][:2] == (state, tiers) and seen["purchases"][3:] == (0.5, usd)
+    assert seen["cheapest"][:2] == (state, tiers) and seen["cheapest"][3:] == (0.5, 2.0, usd)
+    peer_s = 320 * 2.0**20 / float(gpu.nvlink_bytes_per_s_oneway)
+    assert seen["sharing"] == (trace, 12.0, 3, pytest.approx(peer_s), "costs", usd)
+    assert seen["routes"] == (trace, 3) and seen["pooled"] == (trace, state, 3, pytest.approx(peer_s), "ways")
+    assert seen["notes"][1:] == (tiers, state)
+    study.place(*given, workers=2, link_bytes_per_s=2.0**20)
+    assert seen["sharing"][2:4] == (2, 320.0)
+    study.place(chained([[0, 1]]), *given[1:], 0.5)  # one request has no rate
+    assert seen["purchases"][3:] == (0.5, 0.0) and seen["cheapest"][3:] == (0.5, math.inf, 0.0)
+    for name in ("purchases", "cheapest"):
+        kept(name, None)
+    kept("beyond_ceiling", "too much")
+    seen.clear()
+    none = study.place(*given, 0.875)
+    assert (none.problem, none.purchases, none.mix) == ("too much", [], None) and seen["beyond_ceiling"][4] == 0.875
+    assert (none.sharing, none.pooled) == (None, []) and "purchases" not in seen
+    alone = study.place(*given)
+    assert (alone.problem, alone.purchases, alone.mix, alone.feasible) == ("", [], None, True)
 
 
 def test_use_by_counting():

@@ -41,7 +41,14 @@ def asked(traffic, rate_rps=None, model="llama-3.1-8b", slo=PROMISE, **options):
 @given(need=st.integers(1, 400), guess=st.integers(0, 500), least=st.integers(1, 50), most=st.integers(1, 500))
 def test_bisection_finds_what_trying_all_would(need, guess, least, most):
     tried = [n for n in range(least, max(least, most) + 1) if n >= need]
-    assert smallest(lambda n: n >= need, guess, least, most) == (tried[0] if tried else None)
+    asked = []
+
+    def holds(n):
+        assert len(asked) < 200, "it goes on and on"
+        asked.append(n)
+        return n >= need
+
+    assert smallest(holds, guess, least, most) == (tried[0] if tried else None)
 
 
 @pytest.mark.parametrize(("name", "rate"), [("azure-conv", 40.0), ("azure-code", 10.0)])

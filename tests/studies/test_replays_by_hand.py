@@ -175,15 +175,19 @@ def reached(monkeypatch):
             form | {"TTFT": Latency(0.2, told.seen[name])} for name, form in zip(fleet.parts, told.forms, strict=True)
         ]
 
-    made = lambda priced, rows, stages, turn: told.calls.append((rows, stages, turn)) or Record(parts=told.parts)
+    def made(priced, rows, stages, turn):
+        assert priced is told.priced
+        told.calls.append((rows, stages, turn))
+        return Record(parts=told.parts)
+
     source = lambda name: Record(
         sampled=lambda count: told.calls.append((name, count)) or Record(warm=lambda life_s: (name, life_s))
     )
     monkeypatch.setattr(reach, "by_recursion", by_recursion)
     monkeypatch.setattr(reach, "serving_fleet", made)
     monkeypatch.setattr(reach, "drawn", lambda *asked: told.calls.append(asked) or source("drawn"))
-    monkeypatch.setattr(reach, "recording", lambda asked: source("the trace"))
-    monkeypatch.setattr(reach, "_why", lambda asked, pools: f" (as {len(pools)} pools are)")
+    monkeypatch.setattr(reach, "recording", lambda one: source("the trace") if one is asked else None)
+    monkeypatch.setattr(reach, "_why", lambda one, pools: f" (as {len(pools)} pools are)" if one is asked else None)
     told.source = source
     told.pools = [pool("short", instances=2, e2e_s=4.0, layout=Layout("l40s")), pool("long", instances=7)]
     told.forms, told.parts = forecast.by_forms(told.pools), ("short", "long")
@@ -254,6 +258,9 @@ def test_bursts_are_looked_for_in_windows_about_the_time_scale_of_the_queue(monk
     seen.clear()
     assert reach.dispersion(asked(trace, 2.0 * trace.rate_rps), 0.1) == (7.0, pytest.approx(0.1))
     assert len(seen[0]) == 13 and seen[0][[0, -1]] == pytest.approx([0.01, 10.0])
+    late = Trace("l", np.append(np.arange(2000.0), 2812.0), np.full(2001, 9.0), np.full(2001, 9.0))
+    reach.dispersion(asked(late, late.rate_rps), 1.0)
+    assert len(seen[1]) == 12  # to its last request there are fifty of 56 s, too
     volley = Trace("v", np.zeros(9), np.full(9, 9.0), np.full(9, 9.0))
     for none, scale in ((None, 1.0), (volley, 1.0), (trace, 1e9)):
         assert reach.dispersion(asked(none), scale) == (2.25, 0.0)

@@ -87,7 +87,7 @@ def test_of_workers_that_are_alike_one_more_than_requests_is_kept():
 def test_as_many_runs_as_are_said_to_be_accepted_are():
     """Of a million requests; fewer where Dynamo draws anew in each, and fewer yet among more workers."""
     accepted = []
-    for workers, tau in ((8, 0.0), (8, 0.5), (64, 0.5)):
+    for workers, tau in ((8, 0.0), (8, 0.5), (64, 0.5), (1, 0.5)):
         game = grouped_game(10**6, 2, curve(*np.arange(1.0, workers + 1.0)), 0.5)
         ask = lambda runs, game=game, tau=tau: study._affordable_boxes(game, game, runs, tau)
         asked = f"requests = 1,000,000, workers = {workers}, prefixes = 2, runs = 1,000,000: would"
@@ -99,6 +99,16 @@ def test_as_many_runs_as_are_said_to_be_accepted_are():
             ask(most + 1)
         accepted.append(most)
     assert accepted[0] > 2 * accepted[1] > 4 * accepted[2] > 400
+    # a run takes 30 ns for each request, with a temperature 80 more and 12 for each worker, in the ten minutes that are
+    # left of the other policies, once each, and of a box of the search
+    assert accepted == [19_964, 2_907, 677, 4_913]
+    told = set()
+    for requests in np.geomspace(1e6, 9e8, 60):
+        game = grouped_game(int(requests), 2, curve(*np.ones(64)), 0.5)
+        with pytest.raises(InputError, match="accepted is up to 10 min, like ") as no:
+            study._affordable_boxes(game, game, 10**6, 0.5)
+        told.add(str(no.value).partition(", like ")[2])
+    assert {"runs = 1", "a tenth of the workers and of the requests"} < told and "runs = 0" not in told
     # a box of the search takes as many numbers as there are prefixes and pairs of workers
     wide = [grouped_game(10**4, prefixes, curve(*np.ones(n)), 0.5) for n, prefixes in ((500, 2), (1000, 2), (500, 6))]
     few, four, three = (study._affordable_boxes(game, game, 1, 0.0) for game in wide)

@@ -214,10 +214,11 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
     kinds = {"cheap": 2.0, "dear": 3.0, "far": 9.0}
     needs = {"cheap": 7, "dear": 4, "far": 2}
     trials = {name: asked(1, prices=(price,), gpus=(2,), most=(50,)) for name, price in kinds.items()}
-    monkeypatch.setattr(solve, "_sized_for", lambda priced, found: trials[found.scheme])
+    monkeypatch.setattr(solve, "_sized_for", lambda priced, found: trials[found.scheme] if priced.question else None)
     monkeypatch.setattr(solve, "_on_all_cores", lambda function, items: [function(one) for one in items])
 
     def by_need(trial, requests, most=math.inf):
+        assert requests == "requests"
         (name,) = (name for name, own in trials.items() if own.prices == trial.prices)
         return (needs[name],) if needs[name] * kinds[name] <= most * (1 + 1e-9) else None
 
@@ -229,7 +230,7 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
         )
         question = SimpleNamespace(limits=given, margins=Margins(spare_count=spare))
         ranked = [[Ranked(name, (0,), 1.0) for name in names] for names in groups]
-        made = solve._by_replay(SimpleNamespace(question=question), ranked, None)
+        made = solve._by_replay(SimpleNamespace(question=question), ranked, "requests")
         return {name: one.smallest for (name, _), one in made.items()}
 
     assert found([["cheap"], ["dear"], ["far"]]) == {"cheap": (7,), "dear": (4,), "far": (2,)}
@@ -246,11 +247,9 @@ def test_what_can_be_bought_with_the_spares_that_are_asked_for(monkeypatch):
     assert found([["dear"]], node_gpus=16, max_usd_per_hour=24.0) == {"dear": (4,)}
     one = solve._Chosen(Ranked("dear", (0,), 1.0), trials["dear"], (9,))
     question = SimpleNamespace(limits=Limits(10.0, {}, 1, math.inf), margins=Margins(spare_count=1))
-    assert solve._on_whole(one, None, question).smallest == (4,)
-    assert (
-        solve._on_whole(one, None, SimpleNamespace(limits=Limits(9.0, {}, 1, math.inf), margins=Margins(spare_count=1)))
-        is None
-    )
+    assert solve._on_whole(one, "requests", question).smallest == (4,)
+    few = SimpleNamespace(limits=Limits(9.0, {}, 1, math.inf), margins=Margins(spare_count=1))
+    assert solve._on_whole(one, "requests", few) is None
     assert one.parts(question) == [("h100", 10, 2)] and solve._order(one) == (27.0, 1)
 
 
@@ -276,13 +275,14 @@ def test_the_ends_of_a_fleets_interval_have_its_margin_and_its_spares(slow, monk
         assert requests == "grown"
         return (max(round(need), trial.least[0]),) if need <= trial.most[0] else None
 
-    fakes = {"_confidences": lambda priced, found: [sure], "_sized_for": made, "fewest": by_steps}
+    fakes = {"_sized_for": made, "fewest": by_steps}
+    fakes["_confidences"] = lambda *given: [sure] if given == (priced, one.found) else None
+    fakes["_grown"] = lambda *given: "grown" if given == ("day", priced.question) else None
     for name, fake in fakes.items():
         monkeypatch.setattr(solve, name, fake)
-    monkeypatch.setattr(solve, "_grown", lambda requests, question: "grown")
     priced = SimpleNamespace(question=SimpleNamespace(margins=Margins(spare_count=2)))
     one = solve._Chosen(None, asked(1, gpus=(2,)), (10,))
-    low, high = solve._span(priced, one, (15,), None)
+    low, high = solve._span(priced, one, (15,), "day")
     assert low == 2 * round(10 * 15 / 12) and high == (2 * round(17 * 15 / 12) if slow < 2 else math.inf)
 
 

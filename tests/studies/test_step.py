@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from types import SimpleNamespace as Record
 
 import jax
@@ -66,6 +67,13 @@ def test_a_message_is_bound_by_its_link_where_the_wire_takes_most_of_it(monkeypa
     assert binds("output head", least_s=1.0, bytes=1e12) == "memory"
     assert binds("output head", least_s=1.0, bytes=0.99e12) == "arithmetic"
     assert (binds("host per request"), binds("output head")) == ("host", "launches")
+    rests_on = lambda name: step_module._operator(name, Part(2.0), 8.0, machine).source
+    assert [rests_on(name) for name in ("output head", "routed experts", "all-reduce")] == ["gemm", "moe", "all_reduce"]
+    assert rests_on("host per request") == rests_on("expert exchange") == "serving points"
+    for layers, kind in ((0.0, "attention"), (1.0, "mla")):
+        machine.model.n_mla_layers = layers
+        own = [rests_on(f"attention of {what}") for what in ("decodes", "prompts")]
+        assert own == [f"generation_{kind}", f"context_{kind}"] and rests_on("attention projections") == "gemm"
     found = step_module._operator("output head", Part(2.0, 3.0, 4.0, 0.5), 8.0, machine)
     assert (found.seconds, found.share_frac, found.roofline_frac, found.bytes, found.flop) == (
         2.0,
@@ -74,6 +82,87 @@ def test_a_message_is_bound_by_its_link_where_the_wire_takes_most_of_it(monkeypa
         3.0,
         4.0,
     )
+
+
+def test_a_mean_step_weighs_those_with_prompts_by_their_share(monkeypatch):
+    """Of four requests that decode and answer 100 tokens, 0.04 prompts begin in a step; a quarter of the steps have 50
+    tokens of them. What takes less than a hundred-thousandth of the step is left out."""
+    asked = []
+
+    def steps(*place, **more):
+        asked.append((place, more))
+        plain, mixed = (
+            {"output head": Part(second, 8.0, 40.0, second / 2), "sampling": Part(other)}
+            for second, other in ((1.0, tiny), (3.0, tiny))
+        )
+        told = {(4.0, 0.0): plain, (4.0, 50.0): mixed}
+        return Record(shared=lambda rate: (share, 50.0) if rate == 0.04 else None, parts=lambda *load: told[load])
+
+    monkeypatch.setattr(step_module, "MixedSteps", steps)
+    machine = Record(model="model", gpu="gpu", parallel=Record(dp=2.0))
+    e = Record(prefill_batch_tokens=512.0)
+    for share, tiny, wanted in ((0.25, 1.0, 1.5), (0.25, 1.51e-5, 1.5), (0.25, 1.49e-5, 1.5), (1.5, 1.0, 3.0)):
+        prompts, busy, parts = step_module._mean_step(machine, e, 300.0, 100.0, 4.0)
+        assert (prompts, busy) == (50.0 * min(share, 1.0), min(share, 1.0))
+        assert parts["output head"] == pytest.approx((wanted, 8.0, 40.0, wanted / 2))
+        assert ("sampling" in parts) == (tiny > 1.5e-5)
+    place, more = asked[0]
+    assert place == ("model", "gpu", machine.parallel, 350.0, 300.0, 150.0)  # half of the answer is there in the mean
+    assert more == {"budget_tokens": 1024.0, "efficiency": e}
+
+
+def test_an_answer_on_a_step_is_put_together(monkeypatch):
+    """At the maximum, or at the requests in flight that were asked about; of a model that does not fit nothing is."""
+    parallel, seen = Parallel(tp=2.0), {}
+    model, gpu = catalog.model("llama-3.1-8b"), catalog.gpu("h100_sxm")
+    at = Record(resident_max_count=8.0, decode_count=6.0, ttft_s=0.5, tpot_s=0.02)
+    most = Record(at=at, tokens_per_s=900.0, concurrency=40.0)
+    other = Record(resident_max_count=1.0, decode_count=3.0, ttft_s=0.25, tpot_s=0.01)
+    parts = {"output head": Part(0.03, least_s=0.02), "sampling": Part(0.01)}
+
+    def kept(name, given):
+        def part(*asked, **more):
+            seen[name] = (asked, more)
+            return given
+
+        monkeypatch.setattr(step_module, name, part)
+
+    for name, given in (
+        ("efficiencies_of", ["e"]),
+        ("engine_memory", "memory"),
+        ("maximum_throughput", most),
+        ("serve", other),
+        ("_mean_step", (70.0, 0.25, parts)),
+        ("deployment_measured", "measured"),
+        ("interval", {"tpot": {"80": Record(low=0.75, high=1.5)}}),
+        ("label", "rows"),
+    ):
+        kept(name, given)
+    lengths = {"input_tokens": 300.0, "output_tokens": 100.0}
+    named = {"name": "mine", "architecture": "llama", "gpu_name": "h100_sxm", "backend": "sglang", "effects": "own"}
+    found = step_times(model, gpu, parallel, **lengths, **named)
+    first, second = found.operators
+    assert (first.name, first.share_frac, second.name, second.share_frac) == ("output head", 0.75, "sampling", 0.25)
+    told = {x.name: getattr(found, x.name) for x in fields(found) if x.name != "operators"}
+    assert told == {
+        **{"step_s": 0.04, "decode_count": 6.0, "prompt_tokens": 70.0, "mixed_frac": 0.25, "tokens_per_s": 900.0},
+        **{"concurrency": 40.0, "ttft_s": 0.5, "tpot_s": 0.02, "tpot_80": (0.75, 1.5), "fits": True},
+    }
+    ((machine,), precisions, architecture), more = seen["efficiencies_of"]
+    assert machine == (model, gpu, "h100_sxm", "sglang", parallel)
+    assert (precisions, architecture, more) == (["bf16"], "llama", {"effects": "own"})
+    place = (model, gpu, parallel, 300.0, 100.0)
+    assert seen["maximum_throughput"] == (place, {"efficiency": "e", "engine": "memory"}) and "serve" not in seen
+    assert seen["engine_memory"] == (("sglang",), {}) and seen["_mean_step"][0] == (machine, "e", 300.0, 100.0, 6.0)
+    assert seen["deployment_measured"][0] == (machine, "bf16", "llama")
+    assert seen["interval"] == (("h100_sxm", "sglang", "mine"), {"architecture": "llama", "deployment": "measured"})
+    there = step_times(model, gpu, parallel, **lengths, concurrency=4.0)
+    assert seen["serve"] == (place, {"concurrency": 4.0, "efficiency": "e", "engine": "memory"})
+    assert (there.decode_count, there.ttft_s, there.tpot_s, there.fits) == (3.0, 0.25, 0.01, True)
+    assert (there.tokens_per_s, there.concurrency) == (900.0, 40.0)
+    other.resident_max_count = 0.99
+    none = step_times(model, gpu, parallel, **lengths, concurrency=4.0)
+    assert (none.fits, none.decode_count, none.concurrency) == (False, 1.0, 0.0)
 
 
 def test_ranks_of_attention_compute_their_prompts_at_a_time():

@@ -15,7 +15,7 @@ import xarray as xr
 from dmodels import catalog
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_where
-from dmodels.models.instance import Operating
+from dmodels.models.instance import Engine, Operating
 from dmodels.studies import sweep as study
 from dmodels.studies.plan import Layout
 from dmodels.studies.plan.layouts import in_precision
@@ -103,6 +103,7 @@ def test_a_sweeps_places_are_those_of_its_combinations(monkeypatch):
     found = study.sweep_designs(scenario, axes, seed_of_points=7)
     assert (found.output, found.top, found.file) == ("cost_usd_per_mtoken", 10, None)
     assert found.points["ttft_s"].attrs["long_name"] == "TTFT P99" and seen["seed_of_points"] == 7
+    assert seen["engine"] == Engine() and (seen["per_row"], seen["out"]) == ({}, None)
     assert seen["slowdown"] == 1.5 and "ttft_slo_s" not in seen and seen["rate_rps"].values == (5.0, 6.0)
     for (i, tp), (j, kv) in itertools.product(enumerate(axes["tp"]), enumerate(axes["kv"])):
         at = seen["combinations"][int(seen["tp"].records[i] + seen["kv"].records[j])]
@@ -116,6 +117,10 @@ def test_a_sweeps_places_are_those_of_its_combinations(monkeypatch):
     assert scenario == study.Scenario(scenario.base, None, None, backend="vllm", gpu_file=None, measured=None)
     half = study.sweep_designs(study.Scenario({"percentile": 0.5, "rate_rps": 1.0}), {"tp": [1]})
     assert half.points["ttft_s"].attrs["long_name"] == "TTFT P50"
+    own = study.Scenario({"rate_rps": 1.0}, engine=Engine(7.0, 99.0))
+    found = study.sweep_designs(own, {"tp": [1]}, output="gpus", top=3, out="points.zarr")
+    assert (seen["engine"], seen["out"]) == (own.engine, "points.zarr")
+    assert (found.output, found.top, found.file) == ("gpus", 3, "points.zarr")
 
 
 @pytest.mark.parametrize(

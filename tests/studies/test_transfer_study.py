@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from dmodels.sim.network import netkv_cluster
+from dmodels.core.routing import RoutingPolicy
+from dmodels.sim.network import Metrics, netkv_cluster
 from dmodels.studies.transfer import policies
-from dmodels.studies.transfer.policies import stale_telemetry, transfer_share
+from dmodels.studies.transfer.policies import averaged, stale_telemetry, transfer_share
 
 TOKEN_BYTES, GBIT = 327680.0, 1e9 / 8
 
@@ -60,6 +64,29 @@ def test_policies_meet_the_same_twenty_windows_of_fifteen_seconds(monkeypatch):
     assert given == [(name, f"window {k}", "a cluster", 2.0) for name in ("one", "other") for k in range(20)]
 
 
+def test_windows_weigh_what_their_requests_are_and_errors_are_the_textbooks():
+    """Windows of as many requests: s / sqrt(n), of seconds and of the seconds saved in each."""
+    names = [one.name for one in fields(Metrics)]
+    window = {name: np.array([k, k + 1.0, k + 5.0]) for k, name in enumerate(names)}
+    first = window | {"requests_count": np.full(3, 20.0), "ttft_mean_s": np.array([1.0, 2.0, 3.0])}
+    other = first | {"ttft_mean_s": np.array([0.5, 1.5, 1.0]), "transfer_mean_s": np.array([0.1, 0.2, 0.6])}
+    rows = averaged([RoutingPolicy.LOAD, RoutingPolicy.CACHE], [first, other])
+    assert [row.policy for row in rows] == ["LOAD", "CACHE"] and [row.requests_count for row in rows] == [60, 60]
+    for k, name in enumerate(names):
+        if name not in ("requests_count", "ttft_mean_s", "transfer_mean_s"):
+            assert [getattr(row, name) for row in rows] == pytest.approx([k + 2.0] * 2), name
+    error = lambda *values: statistics.stdev(values) / math.sqrt(3)
+    told = lambda row: (row.ttft_mean_s, row.ttft_se_s, row.transfer_mean_s, row.transfer_se_s)
+    sent = names.index("transfer_mean_s")
+    assert told(rows[0]) == pytest.approx((2.0, error(1, 2, 3), sent + 2.0, error(0, 1, 5)))
+    assert told(rows[1]) == pytest.approx((1.0, error(0.5, 1.5, 1.0), 0.3, error(0.1, 0.2, 0.6)))
+    gains = [(row.ttft_vs_first_frac, row.ttft_vs_first_se_frac) for row in rows]
+    assert gains == [(0.0, 0.0), pytest.approx((0.5, error(0.5, 0.5, 2.0) / 2.0))]
+    first["requests_count"] = np.array([10.0, 30.0, 0.0])
+    (row,) = averaged([RoutingPolicy.LOAD], [first])
+    assert (row.ttft_mean_s, row.requests_count) == (1.75, 40)
+
+
 def test_a_site_is_the_papers_cluster_where_nothing_is_said():
     ours, papers = policies.Site().cluster(), netkv_cluster()
     for name in ("prefill", "decode", "kv_bytes_per_token", "kv_memory_bytes", "shards", "curve"):
@@ -82,6 +109,8 @@ def check(row, level, fast, slow, fixed):
     assert row.bandwidth_tolerance == pytest.approx(largest(lambda e: left(2, -e) >= left(3, e)), abs=1e-6)
     gap = lambda a, b: fixed + slow / left(3, b) - fast / left(2, a)  # the slow tier is dearer
     sign = np.sign(gap(0.0, 0.0))
+    drift = math.sqrt(2.0 * (1.0 - math.exp(-row.refresh_s / 60.0))) * 0.05  # of telemetry that wanders, in a minute
+    assert row.cost_tolerance == pytest.approx(2.576 * drift, rel=1e-6) or row.refresh_s == math.inf
     same = lambda e: all(left(2, a) > 0 and sign * gap(a, b) >= 0 for a in (-e, e) for b in (-e, e))
     assert row.cost_tolerance == pytest.approx(largest(same), rel=1e-4)
     assert row.regret_at_twice_s == pytest.approx(abs(gap(0.0, 0.0))) and row.refresh_s >= 0  # the wrong one is chosen

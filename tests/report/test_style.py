@@ -165,6 +165,18 @@ def test_lines_marks_and_gaps_are_small_beside_letters_each_kind_larger_than_the
     assert 0.3 * letters < style.GAP < 0.45 * letters and letters < style.TEXT < 1.2 * letters
 
 
+def test_sizes_in_full():
+    """Points of text, lines, marks and gaps; inches of pictures on a page, alone and on a sheet; shapes in turn."""
+    assert (style.TEXT, style.SMALL, style.GAP) == (9.5, 8.5, 3.0)
+    assert (style.EDGE, style.THIN, style.FINE, style.CURVE) == (0.6, 0.9, 1.2, 1.8)
+    assert (style.DOT, style.MARK, style.STAR, style.BEST) == (3.0, 7.0, 9.0, 13.0)
+    assert (style.COLUMN, style.HEIGHT, style.ALONE, style.ON_SHEET) == (4.1, 3.2, (7.0, 4.0), (6.0, 4.1))
+    assert "".join(map(style.marker, range(8))) == "os^DvPX*"
+    quick = style.figure(lambda axes: None, 4.1, 3.2, quick=True).axes[0].get_position()
+    edges = (quick.x0 * 4.1, quick.y0 * 3.2, (1.0 - quick.x1) * 4.1, (1.0 - quick.y1) * 3.2)
+    assert edges == pytest.approx((0.82, 0.52, 0.85, 0.12))  # left, below, right, above
+
+
 def test_pictures_are_as_wide_as_what_shows_them():
     """Words of 10 px on a phone; on a notebook's column and on two columns of a sheet wider than high."""
     assert 10 < 390 * style.SMALL / 72 / style.COLUMN < 12
@@ -235,7 +247,8 @@ def test_a_saved_picture_has_150_dots_an_inch(tmp_path):
 
 def test_a_page_has_a_colour_for_each_of_a_picture_on_light_and_on_dark_paper():
     light, dark = (dict(re.findall(r"(--[\w-]+): (#\w+)", block)) for block in style.css().split("@media screen"))
-    assert light.keys() == dark.keys() and len(light) == 21
+    series = [f"--{of}-{k}" for of in ("series", "writing") for k in range(8)]
+    assert [*light] == [*dark] == [*series, *(f"--fig-{name}" for name in ("ink", "soft", "grid", "fill", "paper"))]
     for k in range(8):
         assert (light[f"--series-{k}"], light[f"--writing-{k}"]) == (style.COLOURS[k], style.WRITING[k])
         assert dark[f"--series-{k}"] == dark[f"--writing-{k}"] == style.ON_DARK[k]

@@ -107,14 +107,17 @@ def test_a_page_of_a_plan_is_told_in_turn(parts):
     assert found == [*head, "advice", *DEPLOY, *held, *why, *moved, *wrong, *RESTS]
 
 
-def test_a_page_without_a_fleet_opens_what_fell(parts):
+def test_a_page_without_a_fleet_opens_what_fell(parts, monkeypatch):
     words = told(answer(best=None, rejections=["fell"]))
     head = [TITLE, "8", "of what", "2.5", "of this", "One. Two.", "a note"]
     assert words == [*head, "What fell, and why", *shown("rejections"), *RESTS]
-    several = parted.Parted("fleets in several regions", 12, 30.0, table("regions"), {})
+    monkeypatch.setattr(parted, "command", lambda pool, asked: f"serve {pool.stage.name} for {asked.model_name}")
+    site = Record(best=answer().best, plan=Record(question=Record(model_name="m")))
+    several = parted.Parted("fleets in several regions", 12, 30.0, table("regions"), {"east": site})
     asked = answer(best=None)
     asked.question.workload_name, asked.priced = "chats", Record(admitted=Record(refused_frac=0.0))
     words = told(asked, several=several)
     card = ["12", "GPUs", "21,900", "USD a month", "fleets in several regions", "as"]  # 730 hours
     assert words[: len(card) + 1] == [TITLE, *card] and words[7].startswith("Deploy 12 GPUs as fleets in several")
-    assert words[8:] == ["a note", "What to deploy", *shown("regions"), *RESTS]
+    starts = ["# east, short: 3 x", "serve short for m", "# east, long: 1 x", "serve long for m"]
+    assert words[8:] == ["a note", "What to deploy", *shown("regions"), *starts, *RESTS]

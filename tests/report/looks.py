@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from matplotlib import ticker
 from matplotlib.colors import to_hex, to_rgba
 
@@ -25,8 +26,15 @@ def looks(axes) -> list[str]:
     if legend := axes.get_legend():
         told = "; ".join(text.get_text() for text in legend.get_texts())
         sizes = f"{legend._ncols} in a row, lines of {legend.handlelength:g}, {legend.borderpad:g} around"
-        found += [f"legend at {legend._loc}, {sizes}", f"legend: {told}"]
+        anchor = _point(*axes.transAxes.inverted().transform(legend.get_bbox_to_anchor().p0))
+        found += [f"legend at {legend._loc} of the box from {anchor}, {sizes}", f"legend: {told}"]
     return found
+
+
+def room(group) -> str:
+    """What is named, or only kept free: its name and number, its points, and whether they are joined."""
+    name = f"{group.name} {'ink' if group.place is None else group.place}" if group.name else "unnamed"
+    return f"room of {name}: {_points(np.ravel(group.x), np.ravel(group.y))}" + ", joined" * group.line
 
 
 def colour(one) -> str:
@@ -43,9 +51,10 @@ def _point(x, y) -> str:
 
 
 def _points(x, y) -> str:
-    """All of a few; of many the first, the middle and the last."""
-    places = range(len(x)) if len(x) <= 20 else (0, len(x) // 2, len(x) - 1)
-    return (" ... " if len(x) > 20 else " ").join(_point(x[k], y[k]) for k in places)
+    """All of a few; of many how many there are, the first, the middle and the last."""
+    if len(x) > 20:
+        return f"{len(x)} points, " + " ... ".join(_point(x[k], y[k]) for k in (0, len(x) // 2, -1))
+    return " ".join(map(_point, x, y)) or "nowhere"
 
 
 def _axis(name, axis) -> str:
@@ -71,7 +80,7 @@ def _line(line) -> str:
         look += ["on paper"] * (colour(line.get_markerfacecolor()) == "paper")
     look += [f"pale {line.get_alpha()}"] * (line.get_alpha() is not None)
     look += ["steps"] * (line.get_drawstyle() == "steps-post")
-    return " ".join([*look, *["over lines"] * (line.get_zorder() > 2)])
+    return " ".join([*look, *[f"layer {line.get_zorder():g}"] * (line.get_zorder() != 2)])
 
 
 def _bar(bar) -> str:
@@ -91,7 +100,11 @@ def _area(one) -> str:
         pieces = [piece for piece in one.get_segments() if len(piece)]
         return f"pieces {', '.join(_points(*piece.T) for piece in pieces)}: {wide:g}"
     corners = sorted({tuple(corner) for path in one.get_paths() for corner in path.vertices.round(6).tolist()})
-    look = [colour(one.get_facecolor()[0]), *[f"edge {wide:g}"] * bool(wide), *["behind"] * (one.get_zorder() < 1)]
+    look = [
+        colour(one.get_facecolor()[0]),
+        *[f"edge {wide:g}"] * bool(wide),
+        *[f"layer {one.get_zorder():g}"] * (one.get_zorder() != 1),
+    ]
     return f"area {_points(*zip(*corners, strict=True))}: {' '.join(look)}"
 
 
@@ -101,7 +114,8 @@ def _words(text) -> str:
     said, away = text.get_text().replace("\n", " / "), getattr(text, "xyann", (0, 0))
     place = _point(*(text.xy if hasattr(text, "xyann") else text.get_position()))
     by = getattr(text, "xycoords", "data")
-    by = "" if by == "data" else " of axes" if by == "axes fraction" else " of data and axes"
+    by = ("data", "axes fraction") if by == text.axes.get_xaxis_transform() else by
+    by = {"data": "", "axes fraction": " of axes", ("data", "axes fraction"): " of data and axes"}.get(by, " of others")
     found = f" at {place}{by}, {text.get_ha()} {text.get_va()}" + f" by {_point(*away)}" * (away != (0, 0))
     searched = by == " of axes" and (text.get_ha(), text.get_va()) == ("center", "center")
     look = [colour(text.get_color())]

@@ -1,7 +1,8 @@
 """Pictures from top to bottom: every line, bar, area and word, what is written along the axes, and how each looks.
 
 Blue is 0, vermilion 1, green 2, pink 3, orange 4; w and the number are the same for words. A line's look is its colour,
-style and width, then its marks and their size.
+style and width, then its marks and their size; layers are told where they are not the usual ones. Room is what names
+shall not hide.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import xarray as xr
 
 from dmodels.report import (
     answer_figures,
+    naming,
     place_figures,
     plan_figures,
     routing_figures,
@@ -27,7 +29,7 @@ from dmodels.report import (
     sweep_figures,
     transfer_figures,
 )
-from tests.report.looks import looks
+from tests.report.looks import looks, room
 from tests.report.records import CHANGES, FLEET, PLACE, SPLIT, fleets, load_of, pool_of, use_of
 
 
@@ -39,17 +41,26 @@ def no_fleet():
 
 
 def every_kind():
-    """Fronts of all kinds, out of turn; beside the recommended fleet, at its cost, one that is slower."""
+    """Fronts of all kinds, out of turn; beside the recommended fleet one that is slower at its cost, and one that is
+    cheaper than all of one pool; of b's fleets none keeps the SLOs."""
     answer = fleets()
     answer.fleets.fronts = dict.fromkeys(("prefill/decode split", "two pools", "one pool"), answer.fleets.front)
     answer.best = Record(ttft_s=0.8, usd_per_hour=12.0)
-    answer.kinds = [answer.best, Record(ttft_s=1.0, usd_per_hour=12.0)]
+    answer.kinds = [answer.best, Record(ttft_s=1.0, usd_per_hour=12.0), Record(ttft_s=1.9, usd_per_hour=5.0)]
+    answer.fleets.one_pool["meets"] = np.array([True, True, False, False, False])
+    return answer
+
+
+def bound_of_tpot(seconds):
+    answer = fleets()
+    answer.question.slo.tpot_s = seconds
     return answer
 
 
 def late():
     """A fleet that misses its TTFT: 1.0 s of 0.8."""
     pools = [pool_of("prefill", (0.8, 1.5), (0.1, 9.0)), pool_of("serve", (0.9, 1.2), (0.8, 1.3))]
+    pools.append(pool_of("serve", (0.95, 1.1), (0.9, 1.1)))
     slo = Record(ttft_s=0.8, tpot_s=0.05, e2e_s=8.0, percentile=0.95)
     return Record(best=Record(pools=pools, ttft_s=1.0, tpot_s=0.04, e2e_s=5.0), question=Record(slo=slo))
 
@@ -61,15 +72,19 @@ def changes(what, *pairs):
 LOADS = np.array([0.1, 0.5, 0.9])
 LOADED = load_of(load_frac=LOADS, ttft_s=np.array([0.5, 1.0, 4.0]), tpot_s=np.array([0.02, 0.03, 0.045]))
 OVER = {"ttft_s": np.array([0.5, 6.0, 9.0]), "pool": Record(stage=Record(role="prefill")), "knee_frac": 0.2}
-FULL = load_of(load_frac=LOADS, in_flight_count=np.array([4.0, 36.0, 64.0]))
+FULL = load_of(load_frac=LOADS, in_flight_count=np.array([4.0, 121.0, 144.0]))
 FEW = load_of(load_frac=LOADS, in_flight_count=np.array([0.5, 4.0, 9.0]), operating_frac=0.2)
 LIMITS = [Record(slots_by_memory_count=m, slots_by_engine_count=e) for m, e in ((100.0, 60.0), (120.0, 256.0))]
 PARTS = {"weights": 35.0, "activations": 1.0, "runtime": 2.0, "KV_in_use": 14.0, "KV_free": 20.0, "left_over": 8.0}
-USES = [use_of("short", "h100", **PARTS), use_of("long", "h200", weights=36.0, KV_in_use=4.0, KV_free=40.0)]
-THRESHOLDS = Record(by_threshold=((1e3, 90.0), (4e3, np.inf), (8e3, 70.0)), baseline=Record(usd_per_hour=80.0))
+USES = [use_of("short", "h100", **PARTS), use_of("long", "h200", weights=36.0, KV_in_use=4.0, KV_free=100.0)]
+USES[1].gpu_bytes, USES[1].parts["left over"] = 140 * 2**30, -1.0  # a byte more than there is
+THRESHOLDS = Record(
+    by_threshold=((1e3, 90.0), (2e3, 85.0), (4e3, np.inf), (8e3, 70.0)), baseline=Record(usd_per_hour=80.0)
+)
 MOVED = [*CHANGES, *changes("SLO", (0.5, np.inf), (2.0, 100.0)), *changes("still", (0.8, 100.0), (1.2, 100.0))]
-UNSURE = Record(usd_per_hour=30.0, gpus=10, gpus_low=9, gpus_high=np.inf)
-DEAR = Record(usd_per_hour=1200.0, gpus=1400, gpus_low=700, gpus_high=1750)
+MOVED += changes("little", (0.5, 99.5), (2.0, 100.0))
+UNSURE = Record(usd_per_hour=30.0, gpus=10, gpus_low=9, gpus_high=12)
+DEAR = Record(usd_per_hour=1200.0, gpus=1400, gpus_low=700, gpus_high=np.inf)
 SENT = [(1, 4096, 0.125), (1, 8192, 0.25), (3, 4096, 0.375), (3, 8192, 0.75)]
 SENT = [Record(tier=t, context_tokens=c, share_frac=s, pipelined_share_frac=s / 2) for t, c, s in SENT]
 RAN = [("ROUND_ROBIN", 2.0, 0.1, 0.9), ("NETKV_FULL", 1.5, np.nan, 0.5)]
@@ -117,7 +132,7 @@ line (10, 0.11) (1000, 0.28): 2 - 1.2 ^ 3
 line (10, 0.05) (100, 0.1) (1000, 0.2) (10000, 0.3): 3 -- 1.5
 words all but first uses: 55.0% at (10, 0.55), left bottom by (0, 3): soft
 words all but blocks used once (warm cache): 45.0% at (10, 0.45), left bottom by (0, 3): soft
-legend at 2, 1 in a row, lines of 1.5, 0.3 around
+legend at 2 of the box from (0, 0), 1 in a row, lines of 1.5, 0.3 around
 legend: optimum (knows the future); LRU; KVBM (doubling, decay); LFU; Che, trace in random order
 """,
     ),
@@ -128,7 +143,7 @@ title: Time to the first token (marks: as it is; no queue)
 x: size of the tier [GiB] [log] 0.933 to 4.287: 1; 2; 3; 4
 y: load and prefill, mean [ms] [linear] 0 to 660
 line (1, 500) (2, 450): 0 - 1.5
-line (3, 400): 0 o 7 over lines
+line (3, 400): 0 o 7 layer 4
 line (1, 450) (4, 350): 1 - 1.5
 words HBM / grows at (1, 0.6818) of axes, left center by (3, 0): w0
 words DRAM / grows at (1, 0.5303) of axes, left center by (3, 0): w1
@@ -231,7 +246,7 @@ line (0, 2) (0.5, 2) (1, 2): 0 - 4 steps
 line (0, 2) (0.5, 3) (1, 4): 2 - 2.8 steps
 line (0, 3) (0.5, 3) (1, 3): 3 - 1.8 steps
 line (0, 4) (0.5, 4) (1, 2): 1 - 1 steps
-area (0, 0) (0, 0.225) (0.5, 0) (0.5, 0.225) (0.5, 0.45) (1, 0) (1, 0.3375) (1, 0.45): fill behind
+area (0, 0) (0, 0.225) (0.5, 0) (0.5, 0.225) (0.5, 0.45) (1, 0) (1, 0.3375) (1, 0.45): fill layer 0
 words arrivals, at most 20 req/s at (0.02, 0.03) of axes, left baseline: soft halo
 words static: / 25.0% late at (1, 0.04791) of axes, left center by (3, 0): w0
 words sla: / 50.0% late at (1, 0.9521) of axes, left center by (3, 0): w2
@@ -246,36 +261,43 @@ x: TTFT, P99 [s] [linear] 0 to 2.3
 y: cost [USD/h] [log] 7 to 120: 10; 20; 50; 100
 line (2.2, 12): 0 o 3 hollow pale 0.35
 line (1.5, 10) (0.5, 20): 0 o 3 pale 0.8
-line : 1 s 3 hollow pale 0.35
+line nowhere: 1 s 3 hollow pale 0.35
 line (1, 30): 1 s 3 pale 0.8
 line (1.5, 10) (0.5, 20): soft -- 1.5 steps
 line (1.5, 10) (0.5, 20): ink - 1.2 steps
 line (2, 0) (2, 1): soft -- 0.9
-line (1.2, 15): ink * 9 on paper over lines
-line (1.5, 10): ink * 13 over lines
+line (1.2, 15): ink * 9 on paper layer 4
+line (1.5, 10): ink * 13 layer 4
 words SLO at (2, 0.04) of data and axes, right center by (-3, 0): soft halo
 words recommended at (1.5, 10), right center by (-9, 0): ink halo
 words a: w0 halo
 words b: w1 halo
 words two pools: ink halo
 words Pareto front: ink halo
+room of a 0: (1.5, 10) (0.5, 20)
+room of unnamed: (2.2, 12)
+room of b 1: (1, 30)
+room of unnamed: nowhere
+room of two pools ink: (1.5, 10) (0.5, 20), joined
+room of Pareto front ink: (1.5, 10) (0.5, 20), joined
+room of unnamed: 40 points, (1.2, 15) ... (1.5, 10) ... (1.5, 10)
 """,
     ),
     "fleets of every kind": (
         lambda a: plan_figures.cost_front(every_kind(), a),
         """
 x: TTFT, P99 [s] [linear] 0 to 2.3
-y: cost [USD/h] [log] 7 to 120: 10; 20; 50; 100
+y: cost [USD/h] [log] 3.5 to 60: 5; 10; 20; 50
 line (2.2, 12): 0 o 3 hollow pale 0.35
 line (1.5, 10) (0.5, 20): 0 o 3 pale 0.8
-line : 1 s 3 hollow pale 0.35
-line (1, 30): 1 s 3 pale 0.8
+line (1, 30): 1 s 3 hollow pale 0.35
+line nowhere: 1 s 3 pale 0.8
 line (1.5, 10) (0.5, 20): soft -- 1.5 steps
 line (1.5, 10) (0.5, 20): soft : 1.5 steps
 line (1.5, 10) (0.5, 20): ink - 1.2 steps
 line (2, 0) (2, 1): soft -- 0.9
-line (1, 12): ink * 9 on paper over lines
-line (0.8, 12): ink * 13 over lines
+line (1, 12) (1.9, 5): ink * 9 on paper layer 4
+line (0.8, 12): ink * 13 layer 4
 words SLO at (2, 0.04) of data and axes, right center by (-3, 0): soft halo
 words recommended at (0.8, 12), center top by (0, -9): ink halo
 words a: w0 halo
@@ -283,6 +305,14 @@ words b: w1 halo
 words two pools: ink halo
 words prefill/decode split: ink halo
 words Pareto front: ink halo
+room of a 0: (1.5, 10) (0.5, 20)
+room of unnamed: (2.2, 12)
+room of b 1: (1, 30)
+room of unnamed: (1, 30)
+room of two pools ink: (1.5, 10) (0.5, 20), joined
+room of prefill/decode split ink: (1.5, 10) (0.5, 20), joined
+room of Pareto front ink: (1.5, 10) (0.5, 20), joined
+room of unnamed: 60 points, (1, 12) ... (1.9, 5) ... (0.8, 12)
 """,
     ),
     "no fleet": (
@@ -306,6 +336,43 @@ words TPOT SLO at (25, 0.04) of data and axes, left center by (3, 0): soft halo
 words a: w0 halo
 words b: w1 halo
 words Pareto front: ink halo
+room of a 0: (20, 500) (40, 300) (25, 450)
+room of b 1: (50, 200) (60, 100)
+room of Pareto front ink: (20, 500) (40, 300) (50, 200) (60, 100), joined
+""",
+    ),
+    "throughput, fast bound": (
+        lambda a: plan_figures.throughput_front(bound_of_tpot(1 / 85), a),
+        """
+x: output speed of one user [token/s] [linear] 0 to 88.25
+y: throughput [token/s per GPU] [linear] 0 to 520
+line (20, 500) (40, 300) (25, 450): 0 o 3 pale 0.45
+line (50, 200) (60, 100): 1 s 3 pale 0.45
+line (20, 500) (40, 300) (50, 200) (60, 100): ink - 1.2
+line (85, 0) (85, 1): soft -- 0.9
+words TPOT SLO at (85, 0.04) of data and axes, right center by (-3, 0): soft halo
+words a: w0 halo
+words b: w1 halo
+words Pareto front: ink halo
+room of a 0: (20, 500) (40, 300) (25, 450)
+room of b 1: (50, 200) (60, 100)
+room of Pareto front ink: (20, 500) (40, 300) (50, 200) (60, 100), joined
+""",
+    ),
+    "throughput, bound beyond": (
+        lambda a: plan_figures.throughput_front(bound_of_tpot(1 / 95), a),
+        """
+x: output speed of one user [token/s] [linear] 0 to 62
+y: throughput [token/s per GPU] [linear] 0 to 520
+line (20, 500) (40, 300) (25, 450): 0 o 3 pale 0.45
+line (50, 200) (60, 100): 1 s 3 pale 0.45
+line (20, 500) (40, 300) (50, 200) (60, 100): ink - 1.2
+words a: w0 halo
+words b: w1 halo
+words Pareto front: ink halo
+room of a 0: (20, 500) (40, 300) (25, 450)
+room of b 1: (50, 200) (60, 100)
+room of Pareto front ink: (20, 500) (40, 300) (50, 200) (60, 100), joined
 """,
     ),
     "no throughput": (
@@ -322,9 +389,9 @@ words no layout keeps up with this load at (0.5, 0.5), center center: ink 9.5
 x: load [share of the rate that saturates] [linear] 0 to 1: 0%; 20%; 40%; 60%; 80%; 100%
 y: latency / SLO [linear] 0 to 2
 line (0.1, 0.25) (0.5, 0.5) (0.9, 2): 0 - 1.8
-line (0.5, 0.5): 0 o 7 over lines
+line (0.5, 0.5): 0 o 7 layer 4
 line (0.1, 0.4) (0.5, 0.6) (0.9, 0.9): 1 - 1.8
-line (0.5, 0.6): 1 s 7 over lines
+line (0.5, 0.6): 1 s 7 layer 4
 line (0, 1) (1, 1): soft -- 0.9
 line (0.5, 0) (0.5, 1): ink - 0.9
 line (0.7, 0) (0.7, 1): ink : 0.9
@@ -341,7 +408,7 @@ words TPOT / of 50 ms at (1, 0.45) of axes, left center by (3, 0): w1
 x: load [share of the rate that saturates] [linear] 0 to 1: 0%; 20%; 40%; 60%; 80%; 100%
 y: latency / SLO [linear] 0 to 3.75
 line (0.1, 0.25) (0.5, 3) (0.9, 4.5): 0 - 1.8
-line (0.5, 3): 0 o 7 over lines
+line (0.5, 3): 0 o 7 layer 4
 line (0, 1) (1, 1): soft -- 0.9
 line (0.2, 0) (0.2, 1): ink : 0.9
 line (0.5, 0) (0.5, 1): ink - 0.9
@@ -355,14 +422,16 @@ words TTFT / of 2,000 ms at (1, 0.9521) of axes, left center by (3, 0): w0
         lambda a: plan_figures.occupancy(FULL, LIMITS[0], a),
         """
 x: load [share of the rate that saturates] [linear] 0 to 1: 0%; 20%; 40%; 60%; 80%; 100%
-y: in flight [request per instance] [linear] 0 to 95.04
-line (0.1, 4) (0.5, 36) (0.9, 64): 0 - 1.8
-line (0.5, 36): 0 o 7 over lines
+y: in flight [request per instance] [linear] 0 to 138
+line (0.1, 4) (0.5, 121) (0.9, 144): 0 - 1.8
+line (0.5, 121): 0 o 7 layer 4
 line (0, 60) (1, 60): 2 -- 0.9
-area (0.1, 0) (0.1, 8.66) (0.5, 22.02) (0.5, 49.98) (0.9, 45.36) (0.9, 82.64): fill
-words runs with 36 at (0.5, 36), right bottom by (0, 6): ink halo
-words mean / (band: 98 %) at (1, 0.7003) of axes, left center by (3, 0): w0
-words max_num_seqs: / 60 slots at (1, 0.6045) of axes, left center by (3, 0): w2
+line (0, 100) (1, 100): 1 -- 0.9
+area (0.1, 0) (0.1, 8.66) (0.5, 95.37) (0.5, 146.6) (0.9, 116) (0.9, 172): fill
+words runs with 121 at (0.5, 121), right bottom by (0, 6): ink halo
+words mean / (band: 98 %) at (1, 0.9521) of axes, left center by (3, 0): w0
+words max_num_seqs: / 60 slots at (1, 0.4348) of axes, left center by (3, 0): w2
+words memory: / 100 slots at (1, 0.7246) of axes, left center by (3, 0): w1
 """,
     ),
     "few in flight": (
@@ -371,7 +440,7 @@ words max_num_seqs: / 60 slots at (1, 0.6045) of axes, left center by (3, 0): w2
 x: load [share of the rate that saturates] [linear] 0 to 1: 0%; 20%; 40%; 60%; 80%; 100%
 y: in flight [request per instance] [linear] 0 to 138
 line (0.1, 0.5) (0.5, 4) (0.9, 9): 0 - 1.8
-line (0.2, 1.375): 0 o 7 over lines
+line (0.2, 1.375): 0 o 7 layer 4
 line (0, 120) (1, 120): 1 -- 0.9
 area (0.1, 0) (0.1, 2.148) (0.5, 0) (0.5, 8.66) (0.9, 2.01) (0.9, 15.99): fill
 words runs with 1.4 at (0.2, 1.375), left bottom by (0, 6): ink halo
@@ -382,11 +451,12 @@ words memory: / 120 slots at (1, 0.8696) of axes, left center by (3, 0): w1
     "memory": (
         lambda a: plan_figures.memory_per_gpu(USES, a),
         """
-x: memory of one GPU [GiB] [linear] 0 to 81.6
+x: memory of one GPU [GiB] [linear] 0 to 142.8
 y:  [linear] -0.6 to 1.5, no grid: long: / h200 / tp4; short: / h100 / tp4
 bar 0 to 36 at 0: 0.5 0 edge 0 0.6
 bar 36 to 40 at 0: 0.5 2 edge 2 0.6
-bar 40 to 80 at 0: 0.5 none edge 2 0.6 ///
+bar 40 to 140 at 0: 0.5 none edge 2 0.6 ///
+bar 140 to 140 at 0: 0.5 fill edge soft 0.6
 bar 0 to 35 at 1: 0.5 0 edge 0 0.6
 bar 35 to 36 at 1: 0.5 4 edge 4 0.6
 bar 36 to 38 at 1: 0.5 3 edge 3 0.6
@@ -394,13 +464,13 @@ bar 38 to 52 at 1: 0.5 2 edge 2 0.6
 bar 52 to 72 at 1: 0.5 none edge 2 0.6 ///
 bar 72 to 80 at 1: 0.5 fill edge soft 0.6
 words 36 at (18, -0.25), center top by (0, -3): ink
-words 40 at (60, -0.25), center top by (0, -3): ink
+words 100 at (90, -0.25), center top by (0, -3): ink
 words 35 at (17.5, 0.75), center top by (0, -3): ink
 words 14 at (45, 0.75), center top by (0, -3): ink
 words 20 at (62, 0.75), center top by (0, -3): ink
 words 8 at (76, 0.75), center top by (0, -3): ink
-legend at 8, 3 in a row, lines of 1.5, 0.3 around
-legend: weights; KV in use; KV free
+legend at 8 of the box from (0.45, 1), 3 in a row, lines of 1.5, 0.3 around
+legend: weights; KV in use; KV free; left over
 """,
     ),
     "thresholds": (
@@ -408,7 +478,7 @@ legend: weights; KV in use; KV free
         """
 x: threshold on total tokens [token] [log] 901.3 to 8877: 1,000; 2,000; 5,000
 y: cost [USD/h] [linear] 65 to 95
-line (1000, 90) (8000, 70): 0 - 1.5 o 3
+line (1000, 90) (2000, 85) (8000, 70): 0 - 1.5 o 3
 line (0, 80) (1, 80): 1 -- 1.8
 words two pools at (1, 0.1667) of axes, left center by (3, 0): w0
 words one pool at (1, 0.5) of axes, left center by (3, 0): w1
@@ -418,17 +488,20 @@ words one pool at (1, 0.5) of axes, left center by (3, 0): w1
         lambda a: plan_figures.tornado(Record(formula_usd_per_hour=100.0), MOVED, a),
         """
 x: cost of the cheapest plan [USD/h] [linear] 70 to 155
-y:  [linear] -0.485 to 2.485, no grid: still / (no change); rate; SLO
+y:  [linear] -0.535 to 3.535, no grid: still / (no change); little; rate; SLO
 line (100, 0) (100, 1): ink - 0.9
 bar 100 to 100 at 0.18: 0.34 0 edge 0 0.6
 bar 100 to 100 at -0.18: 0.34 1 edge 1 0.6
-bar 100 to 80 at 1.18: 0.34 0 edge 0 0.6
-bar 100 to 130 at 0.82: 0.34 1 edge 1 0.6
-bar 100 to 137.5 at 2.18: 0.34 none edge 0 0.6 ///
-bar 100 to 100 at 1.82: 0.34 1 edge 1 0.6
-words x0.8 at (80, 1.18), right center by (-3, 0): w0
-words x1.2 at (130, 0.82), left center by (3, 0): w1
-words x0.5: infeasible at (137.5, 2.18), left center by (3, 0): w0
+bar 100 to 99.5 at 1.18: 0.34 0 edge 0 0.6
+bar 100 to 100 at 0.82: 0.34 1 edge 1 0.6
+bar 100 to 80 at 2.18: 0.34 0 edge 0 0.6
+bar 100 to 130 at 1.82: 0.34 1 edge 1 0.6
+bar 100 to 137.5 at 3.18: 0.34 none edge 0 0.6 ///
+bar 100 to 100 at 2.82: 0.34 1 edge 1 0.6
+words x0.5 at (99.5, 1.18), right center by (-3, 0): w0
+words x0.8 at (80, 2.18), right center by (-3, 0): w0
+words x1.2 at (130, 1.82), left center by (3, 0): w1
+words x0.5: infeasible at (137.5, 3.18), left center by (3, 0): w0
 """,
     ),
     "promises": (
@@ -437,11 +510,11 @@ words x0.5: infeasible at (137.5, 2.18), left center by (3, 0): w0
 x: latency / SLO, with its 80 % interval [linear] 0 to 1.969
 y:  [linear] -0.5 to 2.8, no grid: E2E / P95; TPOT / P95; TTFT / P95
 line (0.5, 0) (0.9375, 0): 0 - 6 pale 0.35
-line (0.625, 0): 0 o 7 over lines
+line (0.625, 0): 0 o 7 layer 4
 line (0.64, 1) (1.04, 1): 0 - 6 pale 0.35
-line (0.8, 1): 0 o 7 over lines
+line (0.8, 1): 0 o 7 layer 4
 line (1, 2) (1.875, 2): 0 - 6 pale 0.35
-line (1.25, 2): 0 o 7 over lines
+line (1.25, 2): 0 o 7 layer 4
 line (1, 0) (1, 1): 1 - 1.8
 words 5 s (4 s to 7.5 s) of 8 s at (0, 0.2), left bottom by (3, 0): ink
 words 40 ms (32 ms to 52 ms) of 50 ms at (0, 1.2), left bottom by (3, 0): ink
@@ -452,10 +525,10 @@ words SLO at (1, 2.65), left center by (3, 0): w1
     "costs": (
         lambda a: answer_figures.costs(Record(best=FLEET), [("mine", FLEET), ("other", UNSURE), ("x", DEAR)], a),
         """
-x: cost [USD/h], with its 80 % interval [linear] 0 to 1620
+x: cost [USD/h], with its 80 % interval [linear] 0 to 1296
 y:  [linear] -0.5 to 2.7, no grid
-line (600, -0.12) (1500, -0.12): ink - 1.2
-line (27, 0.88) (1620, 0.88): ink - 1.2
+line (600, -0.12) (1296, -0.12): ink - 1.2
+line (27, 0.88) (36, 0.88): ink - 1.2
 line (15, 1.88) (30, 1.88): ink - 1.2
 bar 0 to 1200 at -0.12: 0.34 grid
 bar 0 to 30 at 0.88: 0.34 grid
@@ -510,12 +583,12 @@ bar 0 to 30 at 1: 0.8 2
 title: stale telemetry, tiers 4:1
 x: extra delay of the slow tier's instance / its idle transfer [1] [linear] -2 to 2
 y: tolerated error [points] [linear] 0 to 94.61
-line (-2, 53.76) ... (0, 60) ... (2, 90.1): 0 - 1.5
-line (-2, 60) ... (0, 60) ... (2, 60): 0 : 1.2
-line (-2, 25.77) ... (0, 42) ... (2, 60.95): 1 - 1.5
-line (-2, 42) ... (0, 42) ... (2, 42): 1 : 1.2
-line (-2, 1.561) ... (0, 24) ... (2, 32.6): 2 - 1.5
-line (-2, 24) ... (0, 24) ... (2, 24): 2 : 1.2
+line 401 points, (-2, 53.76) ... (0, 60) ... (2, 90.1): 0 - 1.5
+line 401 points, (-2, 60) ... (0, 60) ... (2, 60): 0 : 1.2
+line 401 points, (-2, 25.77) ... (0, 42) ... (2, 60.95): 1 - 1.5
+line 401 points, (-2, 42) ... (0, 42) ... (2, 42): 1 : 1.2
+line 401 points, (-2, 1.561) ... (0, 24) ... (2, 32.6): 2 - 1.5
+line 401 points, (-2, 24) ... (0, 24) ... (2, 24): 2 : 1.2
 line (0, 5.619) (1, 5.619): soft - 0.9
 words drift in 1 s (99 %) at (2, 5.619), right bottom by (0, 3): soft
 words dotted: Proposition 2 (bandwidth only) at (0.02, 0.98) of axes, left top: soft
@@ -536,7 +609,7 @@ bar 0 to 1 at 0: 0.8 0
 bar 0 to 6 at 1: 0.8 0
 words 20%, memory at (2, 0), left center by (3, 0): ink
 words 80%, link at (8, 1), left center by (3, 0): ink
-legend at 4, 1 in a row, lines of 1.5, 0.3 around
+legend at 4 of the box from (0, 0), 1 in a row, lines of 1.5, 0.3 around
 legend: expected; at the data sheet's rates
 """,
     ),
@@ -552,6 +625,9 @@ line (3, 9): 1 s 3
 words below saturation: w0 halo
 words transition: w4 halo
 words saturated: w1 halo
+room of below saturation 0: (1, 1) (4, 2)
+room of transition 4: (2, 3)
+room of saturated 1: (3, 9)
 """,
     ),
     "front of a sweep": (
@@ -565,6 +641,9 @@ line (1.25, 8) (1.429, 7) (1.667, 6) (2, 5) (2.5, 4): ink - 1.2
 words tp 2: w0 halo
 words tp 4: w1 halo
 words Pareto front: ink halo
+room of tp 2 0: (2.5, 4) (1.25, 8)
+room of tp 4 1: (2, 5) (1.667, 6) (1.429, 7)
+room of Pareto front ink: (1.25, 8) (1.429, 7) (1.667, 6) (2, 5) (2.5, 4), joined
 """,
     ),
     "front without colours": (
@@ -575,6 +654,8 @@ y: cost_usd_per_hour [USD/h] [linear] 3.78 to 4.22
 line (2.5, 4): 0 . 3 pale 0.6
 line (2.5, 4): ink - 1.2
 words Pareto front: ink halo
+room of unnamed: (2.5, 4)
+room of Pareto front ink: (2.5, 4), joined
 """,
     ),
     "map": (
@@ -594,7 +675,7 @@ y: cost_usd_per_hour [USD/h] [linear] 3.4 to 16.6
 line (1, 4) (2, 8) (4, nan): 0 - 1.5 . 6
 line (4, 16): 0 o 3 hollow
 line (1, 5) (2, 6) (4, 7): 1 - 1.5 . 6
-line : 1 o 3 hollow
+line nowhere: 1 o 3 hollow
 words tp 2 at (1, 0.9545) of axes, left center by (3, 0): w0
 words tp 4 at (1, 0.2727) of axes, left center by (3, 0): w1
 """,
@@ -630,7 +711,10 @@ words 2 at (150, 1), left center by (3, 0): w1
 
 
 @pytest.mark.parametrize("name", PICTURES)
-def test_all_that_a_picture_shows(name):
+def test_all_that_a_picture_shows(name, monkeypatch):
     draw, seen = PICTURES[name]
-    axes = style.panel(*style.ALONE)
-    assert looks(draw(axes) or axes) == seen.strip().splitlines()
+    axes, rooms = style.panel(*style.ALONE), []
+    told = lambda axes, groups: rooms.extend(map(room, groups)) or naming.name_groups(axes, groups)
+    for module in (plan_figures, routing_figures, sweep_figures):
+        monkeypatch.setattr(module, "name_groups", told)
+    assert [*looks(draw(axes) or axes), *rooms] == seen.strip().splitlines()

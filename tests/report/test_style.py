@@ -175,6 +175,7 @@ def test_sizes_in_full():
     quick = style.figure(lambda axes: None, 4.1, 3.2, quick=True).axes[0].get_position()
     edges = (quick.x0 * 4.1, quick.y0 * 3.2, (1.0 - quick.x1) * 4.1, (1.0 - quick.y1) * 3.2)
     assert edges == pytest.approx((0.82, 0.52, 0.85, 0.12))  # left, below, right, above
+    assert style.figure(lambda axes: None).get_layout_engine() is not None  # words are measured unless it must be quick
 
 
 def test_pictures_are_as_wide_as_what_shows_them():
@@ -186,6 +187,8 @@ def test_pictures_are_as_wide_as_what_shows_them():
     made, axes = style.panels(2, 3)
     assert made.get_size_inches() == pytest.approx((3 * style.ON_SHEET[0], 2 * style.ON_SHEET[1]))
     assert axes.shape == (2, 3) and len(made.axes) == 6
+    for one in axes.flat:  # each row has the whole width, and all are on one sheet
+        assert one.get_figure().bbox.width == made.bbox.width and style.paper(one) is made
 
 
 @pytest.mark.parametrize("side", ["right", "left", "above", "below"])
@@ -238,6 +241,7 @@ def test_words_on_lines_have_paper_behind_them():
     for behind in (axes.texts[0].get_bbox_patch(), axes.legend(**style.LEGEND).get_frame()):
         assert behind.get_facecolor() == to_rgba(style.PAPER, 0.85) and behind.get_edgecolor()[:3] == (0, 0, 0)
         assert 0.5 < behind.get_alpha() < 1.0
+    assert 0.9 < axes.texts[0].get_bbox_patch().get_boxstyle().pad * style.SMALL < 1.1  # a point around
 
 
 def test_a_saved_picture_has_150_dots_an_inch(tmp_path):
@@ -290,6 +294,13 @@ def test_logarithmic_axes_have_round_numbers(ends, wide, told):
     low, high = ends
     named = [t.label1.get_text() for t in axes.yaxis.get_major_ticks() if low <= t.get_loc() <= high]
     assert named == told and not any(t.label1.get_text() for t in axes.yaxis.get_minor_ticks())
+
+
+def test_ticks_are_for_decades_unless_told_otherwise():
+    axes = style.panel()
+    axes.set(yscale="log", ylim=(0.9, 25.0))
+    style.plain(axes.yaxis)
+    assert [f"{tick:g}" for tick in axes.get_yticks() if 0.9 < tick < 25.0] == ["1", "2", "5", "10", "20"]
 
 
 def test_drawings_of_an_answer_are_pictures_with_their_first_line_as_words(monkeypatch):

@@ -8,15 +8,18 @@ import re
 from html import escape
 from types import SimpleNamespace as Record
 
+import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
 
 from dmodels.report import (
+    answer_figures,
     explore_page,
     glossary,
     grafana,
     html,
+    plan_figures,
     plan_json,
     plan_notes,
     plan_page,
@@ -27,7 +30,7 @@ from dmodels.report import (
     text,
 )
 from dmodels.studies.plan import Tail
-from tests.report.records import asked, fleet, pool
+from tests.report.records import CHANGES, FLEET, PROMISED, asked, fleet, fleets, pool
 
 
 def test_a_table_has_a_column_for_each_of_its_heads():
@@ -224,6 +227,94 @@ def test_pictures_of_a_page_are_numbered_from_nought_unless_told_otherwise(monke
     assert plan_page.pictures(drawn) == html.pictures([f"{k}: {line} False" for k, line in enumerate(lines)])
     made = plan_page.pictures(drawn, quick=True, first=5)
     assert made == html.pictures([f"{k}: {line} True" for k, line in enumerate(lines, 5)])
+
+
+def shown_by(drawing):
+    draw, *rest = drawing
+    return (draw.func, draw.args, *rest)
+
+
+def test_drawings_of_a_pool_are_told_in_full():
+    """At half the load that saturates it: 40 in flight, halfway between 30 at 0.4 and 50 at 0.6."""
+    x, flight = np.array([0.4, 0.6]), np.array([30.0, 50.0])
+    held = Record(stage=Record(name="short"), ttft_s=2.5, slots_count=120.4)
+    load = Record(pool=held, operating_frac=0.5, knee_frac=0.7, load_frac=x, in_flight_count=flight)
+    use = Record(pool=held, parts={"weights": 35 * 2**30, "KV": 22.5 * 2**30})
+    assert shown_by(plan_page.latency_drawing(load)) == (
+        *(plan_figures.latency_against_load, (load,), 3.2),
+        "Pool 'short': latency against load. It runs at 50% of saturation; the knee is where 1 % more load begins to "
+        "cost more than 1 % more TTFT.",
+        "Line chart of TTFT and TPOT over their SLOs against load for the pool short: at the operating point, 50% of "
+        "saturation, TTFT is 2,500 ms; the knee is at 70%.",
+    )
+    assert shown_by(plan_page.occupancy_drawing(load, use)) == (
+        *(plan_figures.occupancy, (load, use), 3.2),
+        "Pool 'short': requests in flight on one instance, and the slots that bound them.",
+        "Line chart of requests in flight per instance of the pool short against load: 40 at the operating point, 120 "
+        "slots.",
+    )
+    told = "short: weights 35 GiB, KV 22.5 GiB"
+    assert shown_by(plan_page.memory_drawing([use, use])) == (
+        *(plan_figures.memory_per_gpu, ([use, use],), 3.5, "Where the memory of one GPU goes."),
+        f"Stacked bars of one GPU's memory. {told}; {told}.",
+    )
+
+
+def test_drawings_of_fleets_are_told_in_full():
+    answer, told = fleets(), " Broken lines: the cheapest fleets as two pools. The full star: the recommended fleet, "
+    told += "$10.00/h; empty stars: the alternatives below."
+    assert [shown_by(one) for one in plan_page.fleet_drawings(answer)] == [
+        (
+            *(plan_figures.cost_front, (answer,), 3.2),
+            f"Cost of fleets against their TTFT. Points: one-pool fleets, hollow where they miss an SLO.{told}",
+            "Scatter plot of cost against TTFT of one-pool fleets of a, b, with the Pareto front of all kinds of "
+            f"fleets that meet the SLOs.{told}",
+        ),
+        (
+            *(plan_figures.throughput_front, (answer,), 3.2),
+            "What a GPU yields against what a user feels, one-pool fleets.",
+            "Scatter plot of output tokens per second and GPU against tokens per second of one user, with the Pareto "
+            "front; left of the dashed line the TPOT SLO is missed in the mean.",
+        ),
+    ]
+    answer.fleets.front = Record(usd_per_hour=np.array([10.0]), ttft_s=np.array([1.0]))
+    answer.fleets.fronts = dict.fromkeys(("one pool", "two pools", "split"))
+    (_, _, caption, _), _ = plan_page.fleet_drawings(answer)
+    assert caption.endswith(
+        "Broken lines: the cheapest fleets as two pools and split. The full star: the recommended fleet, $10.00/h, "
+        "simpler than a fleet of several pools that is quicker at the same price; empty stars: the alternatives below."
+    )
+    told = "Cost of two pools against the threshold on total tokens, with the cost of one pool."
+    drawn = plan_page.threshold_drawing(answer)
+    assert shown_by(drawn) == (plan_figures.threshold_curve, (answer,), 3.2, told, f"Line chart. {told}")
+    assert shown_by(plan_page.tornado_drawing(answer, CHANGES)) == (
+        *(plan_figures.tornado, (answer, CHANGES), 3.9, "Cost of the cheapest plan when one input changes."),
+        "Bar chart of the cheapest plan's cost when one input changes; the dearest: rate times 1.2, 130 USD/h.",
+    )
+
+
+def test_drawings_of_an_answer_are_told_in_full(monkeypatch):
+    others = [("the one", FLEET), ("other", Record(usd_per_hour=1234.5, gpus=16))]
+    monkeypatch.setattr(plan_tables, "alternatives", lambda answer: others)
+    assert [shown_by(one) for one in plan_page.answer_drawings(PROMISED)] == [
+        (
+            *(answer_figures.promises, (PROMISED,), 2.1, "Does it keep its promises? Left of the SLO it does."),
+            "Intervals of latencies over their SLOs: TTFT 1,000 ms (700 to 1,200); TPOT 40 ms (32 to 52).",
+        ),
+        (
+            *(answer_figures.costs, (PROMISED, others), 1.62),
+            "What the other fleets would cost. Fleets of the same layouts err together: the model may tell them apart "
+            "although thin lines overlap.",
+            "Bars of cost: the one 8 GPUs, $20.00/h; other 16 GPUs, $1,234.50/h.",
+        ),
+    ]
+
+
+def test_what_was_asked_is_shown_number_by_number():
+    assert plan_page._shown({"h100": 2.5, "h200": 1234.5}) == "h100: 2.5, h200: 1,234"
+    assert [plan_page._shown(x) for x in ((1, 4096.0), ["bf16"], 0.25, "m", None)] == [
+        *("1, 4,096", "bf16", "0.25", "m", "None"),
+    ]
 
 
 def test_what_a_slider_is_without_more_being_said():

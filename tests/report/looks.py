@@ -12,6 +12,8 @@ from dmodels.report import style
 _CALLED = {colour.lower(): f"w{i}" for i, colour in enumerate(style.WRITING)}
 _CALLED |= {colour.lower(): f"{i}" for i, colour in enumerate(style.COLOURS)}
 _CALLED |= {getattr(style, name).lower(): name.lower() for name in ("INK", "SOFT", "GRID", "FILL", "PAPER")}
+#: Where ticks stand unless it is said otherwise.
+USUAL = (ticker.AutoLocator, ticker.LogLocator)
 
 
 def looks(axes) -> list[str]:
@@ -20,8 +22,10 @@ def looks(axes) -> list[str]:
     found = [f"title: {title}"] * bool(title) + [f"above at the right: {right}"] * bool(right)
     found += [_axis(*pair) for pair in (("x", axes.xaxis), ("y", axes.yaxis))]
     found += [f"line {_points(line.get_xdata(), line.get_ydata())}: {_line(line)}" for line in axes.lines]
-    found += [_bar(bar) for group in axes.containers for bar in getattr(group, "patches", ())]
-    found += [_area(one) for one in axes.collections if one.get_array() is None]
+    bars = [bar for group in axes.containers for bar in getattr(group, "patches", ())]
+    found += [_bar(bar) for bar in bars] + [_box(one) for one in axes.patches if one not in bars]
+    for one in axes.collections:
+        found += [_area(one)] if one.get_array() is None else _map(one)
     found += [_words(text) for text in axes.texts]
     if legend := axes.get_legend():
         told = "; ".join(text.get_text() for text in legend.get_texts())
@@ -61,7 +65,7 @@ def _axis(name, axis) -> str:
     low, high = (float(end) for end in axis.get_view_interval())
     told = f"{name}: {axis.get_label_text()} [{axis.get_scale()}] {_number(low)} to {_number(high)}"
     told += ", no grid" * (not any(line.get_visible() for line in axis.get_gridlines()))
-    if isinstance(axis.get_major_formatter(), ticker.ScalarFormatter):
+    if isinstance(axis.get_major_formatter(), ticker.ScalarFormatter) and type(axis.get_major_locator()) in USUAL:
         return told
     inside = lambda place: min(low, high) <= place <= max(low, high)
     labels = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=True)
@@ -106,6 +110,23 @@ def _area(one) -> str:
         *[f"layer {one.get_zorder():g}"] * (one.get_zorder() != 1),
     ]
     return f"area {_points(*zip(*corners, strict=True))}: {' '.join(look)}"
+
+
+def _box(one) -> str:
+    """What lies behind: its corners in parts of the picture."""
+    box = one.get_window_extent().transformed(one.axes.transAxes.inverted())
+    look = f"{colour(one.get_facecolor())} {colour(one.get_edgecolor())} {one.get_hatch()} edge {one.get_linewidth():g}"
+    return f"box {_point(*box.p0)} to {_point(*box.p1)}: {look} layer {one.get_zorder():g}"
+
+
+def _map(one) -> list[str]:
+    """Rows of values from below, and the scale of their colours beside them."""
+    values, kind = one.get_array(), type(one.norm).__name__
+    rows = " / ".join(" ".join(map(_number, row)) for row in np.ma.filled(values, np.nan))
+    scale = one.colorbar.ax
+    edge = colour(one.colorbar.outline.get_edgecolor())
+    ends = f"{kind} {_number(one.norm.vmin)} to {_number(one.norm.vmax)}"
+    return [f"map {rows}: {ends} in {one.get_cmap().name}", f"beside it, edge {edge}, {_axis('y', scale.yaxis)}"]
 
 
 def _words(text) -> str:

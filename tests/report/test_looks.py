@@ -30,7 +30,7 @@ from dmodels.report import (
     transfer_figures,
 )
 from tests.report.looks import looks, room
-from tests.report.records import CHANGES, FLEET, PLACE, SPLIT, fleets, load_of, pool_of, use_of
+from tests.report.records import ALONE, CHANGES, FLEET, PLACE, SPLIT, fleets, load_of, pool_of, use_of
 
 
 def no_fleet():
@@ -106,14 +106,21 @@ SWEEP = xr.Dataset(
 )
 SPANS = xr.Dataset(
     {
-        "cost": (("argument", "end"), [[90.0, 120.0], [80.0, 150.0]], {"units": "USD/h"}),
-        "flags": (("argument", "end"), [[0, 0], [0, 1]]),
+        "cost": (("argument", "end"), [[90, 120], [80, 150], [np.inf, 100.5], [99.25, 100]], {"units": "USD/h"}),
+        "flags": (("argument", "end"), [[0, 0], [0, 1], [1, 0], [0, 0]]),
         "base_cost": 100.0,
-        "low": ("argument", [1.0, 0.5]),
-        "high": ("argument", [3.0, 2.0]),
+        "low": ("argument", [1.0, 0.5, 10.0, 1.0]),
+        "high": ("argument", [3.0, 2.0, 30.0, 8.0]),
     },
-    coords={"argument": ["isl", "rate"]},
+    coords={"argument": ["isl", "rate", "osl", "tp"]},
 )
+FEW_SIZES = Record(
+    curves=Record(blocks=np.array([60.0, 150.0, 500.0, 1500.0]), recomputed_flop=PLACE.curves.recomputed_flop)
+)
+NO_HITS = Record(**vars(PLACE) | {"use": Record(ceiling_frac=0.0, warm_frac=0.0)})
+NO_HITS.sharing = Record(**vars(PLACE.sharing) | {"size_blocks": 9.0, "hit_frac": 0.0 * PLACE.sharing.hit_frac})
+NEVER = Record(**vars(SPLIT) | {"ttft_frac": np.ones(3), "courses": {}})
+NEVER.whole = Record(value=Record(prefill_gpus=8.0, cost=np.inf))
 
 #: What is drawn -> what is seen: each number follows from those of the records by hand.
 PICTURES = {
@@ -165,6 +172,48 @@ title: Prefill computed again because of evictions
 x: cache [blocks of 512 tokens] [log] 7.079 to 14130: 10; 100; 1,000; 10,000
 y: TFLOP per request [linear] 0 to 9.35
 line (10, 9) (100, 7) (1000, 5) (10000, 2): 0 - 1.5
+""",
+    ),
+    "recomputed, few sizes": (
+        lambda a: place_figures.recomputed(FEW_SIZES, a),
+        """
+title: Prefill computed again because of evictions
+x: cache [blocks of 512 tokens] [log] 51.08 to 1762: 100; 200; 500; 1,000
+y: TFLOP per request [linear] 0 to 9.35
+line (60, 9) (150, 7) (500, 5) (1500, 2): 0 - 1.5
+""",
+    ),
+    "no hits": (
+        lambda a: place_figures.hit_rates(NO_HITS, a),
+        """
+title: Hit rate by policy
+x: cache [blocks of 512 tokens] [log] 7.079 to 14130: 10; 100; 1,000; 10,000
+y: block accesses that hit [linear] 0 to 0.0017: 0%; 0%; 0%; 0%; 0%; 0%; 0%; 0%; 0%
+line (0, 0) (1, 0): soft - 0.9
+line (0, 0) (1, 0): soft - 0.9
+line (10, 0.2) (100, 0.3) (1000, 0.4) (10000, 0.5): ink - 1.2
+line (10, 0.1) (100, 0.2) (1000, 0.3) (10000, 0.45): 0 - 2.4
+line (10, 0.12) (1000, 0.32): 1 - 1.2 s 3
+line (10, 0.11) (1000, 0.28): 2 - 1.2 ^ 3
+line (10, 0.05) (100, 0.1) (1000, 0.2) (10000, 0.3): 3 -- 1.5
+words all but first uses: 0.0% at (10, 0), left bottom by (0, 3): soft
+words all but blocks used once (warm cache): 0.0% at (10, 0), left bottom by (0, 3): soft
+legend at 2 of the box from (0, 0), 1 in a row, lines of 1.5, 0.3 around
+legend: optimum (knows the future); LRU; KVBM (doubling, decay); LFU; Che, trace in random order
+""",
+    ),
+    "no hits in shared memory": (
+        lambda a: place_figures.shared(NO_HITS, a),
+        """
+title: Sharing HBM
+x: HBM of 4 workers together [blocks] [log] 7.079 to 14130: 10; 100; 1,000; 10,000
+y: block accesses that hit [linear] 0 to 0.00105: 0%; 0%; 0%; 0%; 0%; 0%
+line (10, 0) (100, 0) (1000, 0) (10000, 0): 0 - 1.5
+line (10, 0) (100, 0) (1000, 0) (10000, 0): 1 -- 1.5
+line (10, 0) (100, 0) (1000, 0) (10000, 0): 2 - 1.5
+words one pool at (1, 0.02396) of axes, left center by (3, 0): w0
+words in turn at (1, 0.07187) of axes, left center by (3, 0): w1
+words kept together at (1, 0.1198) of axes, left center by (3, 0): w2
 """,
     ),
     "promotion": (
@@ -241,7 +290,7 @@ words ITL at (1, 0.7373) of axes, left center by (3, 0): w1
         """
 title: Planners in a burst of arrivals
 x: time [min] [linear] 0 to 1
-y: instances for prefill [linear] 1.9 to 4.1
+y: instances for prefill [linear] 1.9 to 4.1: 2; 3; 4
 line (0, 2) (0.5, 2) (1, 2): 0 - 4 steps
 line (0, 2) (0.5, 3) (1, 4): 2 - 2.8 steps
 line (0, 3) (0.5, 3) (1, 3): 3 - 1.8 steps
@@ -252,6 +301,30 @@ words static: / 25.0% late at (1, 0.04791) of axes, left center by (3, 0): w0
 words sla: / 50.0% late at (1, 0.9521) of axes, left center by (3, 0): w2
 words slow: / 75.0% late at (1, 0.5) of axes, left center by (3, 0): w3
 words late: / 100.0% late at (1, 0.1437) of axes, left center by (3, 0): w1
+""",
+    ),
+    "all late": (
+        lambda a: split_figures.misses(NEVER, a),
+        """
+title: Requests that miss their SLO
+x: GPUs for prefill, of 16 in all [linear] 3.6 to 12.4
+y: late requests [log] 0.0001 to 3: 0.01 %; 0.1 %; 1 %; 10 %; 100 %
+line (4, 1) (8, 1) (12, 1): 0 - 1.5
+line (4, 0.0001) (8, 0.0001) (12, 0.2): 1 - 1.5
+line (7.5, 0) (7.5, 1): 2 - 1.8
+line (9.25, 0) (9.25, 1): ink -- 1.8
+words optimum: 7.5 at (7.5, 0.05) of data and axes, right center by (-3, 0): w2 halo
+words equilibrium: 9.25 at (9.25, 0.125) of data and axes, right center by (-3, 0): ink halo
+words TTFT at (1, 0.8934) of axes, left center by (3, 0): w0
+words ITL at (1, 0.7373) of axes, left center by (3, 0): w1
+""",
+    ),
+    "no planner": (
+        lambda a: split_figures.courses(NEVER, a),
+        """
+title: Planners were not run
+x: time [min] [linear] 0 to 1
+y: instances for prefill [linear] 0 to 1: 0; 1
 """,
     ),
     "fleets": (
@@ -664,6 +737,9 @@ room of Pareto front ink: (2.5, 4), joined
 above at the right: hatched: nothing is feasible
 x: rate [linear] 0 to 3, no grid: 1; 2; 4
 y: tp [linear] 0 to 2, no grid: 2; 4
+box (0, 0) to (1, 1): fill soft //// edge 0 layer 0
+map 4 8 nan / 5 6 7: LinearScaleNorm 4 to 8 in viridis
+beside it, edge soft, y: cost_usd_per_hour [USD/h] [linear] 4 to 8, no grid
 """,
     ),
     "curves": (
@@ -695,16 +771,22 @@ line (4, 16): 0 o 3 hollow
         """
 above at the right: hatched: flagged
 x: cost [USD/h] [linear] 69.5 to 160.5
-y:  [linear] -0.38 to 1.38: isl; rate
+y:  [linear] -0.48 to 3.48: osl; tp; isl; rate
 line (100, 0) (100, 1): ink - 0.9
-bar 100 to 90 at 0: 0.6 0 pale 0.9
-bar 100 to 120 at 0: 0.6 1 pale 0.9
-bar 100 to 80 at 1: 0.6 0 pale 0.9
-bar 100 to 150 at 1: 0.6 1 pale 0.9 //
-words 1 at (90, 0), right center by (-3, 0): w0
-words 3 at (120, 0), left center by (3, 0): w1
-words 0.5 at (80, 1), right center by (-3, 0): w0
-words 2 at (150, 1), left center by (3, 0): w1
+bar 100 to 100.5 at 0: 0.6 1 pale 0.9
+bar 100 to 99.25 at 1: 0.6 0 pale 0.9
+bar 100 to 100 at 1: 0.6 1 pale 0.9
+bar 100 to 90 at 2: 0.6 0 pale 0.9
+bar 100 to 120 at 2: 0.6 1 pale 0.9
+bar 100 to 80 at 3: 0.6 0 pale 0.9
+bar 100 to 150 at 3: 0.6 1 pale 0.9 //
+words 30 at (100.5, 0), left center by (3, 0): w1
+words 1 at (99.25, 1), right center by (-3, 0): w0
+words 8 at (100, 1), left center by (3, 0): w1
+words 1 at (90, 2), right center by (-3, 0): w0
+words 3 at (120, 2), left center by (3, 0): w1
+words 0.5 at (80, 3), right center by (-3, 0): w0
+words 2 at (150, 3), left center by (3, 0): w1
 """,
     ),
 }
@@ -718,3 +800,51 @@ def test_all_that_a_picture_shows(name, monkeypatch):
     for module in (plan_figures, routing_figures, sweep_figures):
         monkeypatch.setattr(module, "name_groups", told)
     assert [*looks(draw(axes) or axes), *rooms] == seen.strip().splitlines()
+
+
+def titles(made):
+    """From left to right and from top to bottom."""
+    return [axes.get_title() for axes in sorted(made.axes, key=lambda axes: (-round(axes.bbox.y0), axes.bbox.x0))]
+
+
+def test_sheets_hold_their_pictures_in_turn():
+    made = split_figures.figure(SPLIT)
+    assert titles(made) == ["Requests that miss their SLO", "Planners in a burst of arrivals"]
+    assert made.get_size_inches().tolist() == [12.0, 4.1]
+    made = place_figures.figure(ALONE)
+    kinds = ["Hit rate by policy", "Time to the first token (marks: as it is; no queue)"]
+    kinds += ["Prefill computed again because of evictions", "What storing a block used once costs others"]
+    assert titles(made) == [*kinds, "Which blocks HBM takes"] and made.get_size_inches() == pytest.approx([12.0, 12.3])
+    axes = style.panel()
+    place_figures.shared(ALONE, axes)
+    assert not axes.has_data()
+    for rows, high in ((1, 1.72), (2, 2.14)):
+        made = step_figures.figure(Record(operators=OPERATORS[:rows]))
+        assert titles(made) == ["A mean step"] and made.get_size_inches() == pytest.approx([7.0, high])
+
+
+@pytest.mark.parametrize(
+    ("ttft", "itl", "shown"),
+    [
+        ((8, 20), (1, 12), (6, 14)),  # some are in time from 8 to 12, and half as far beside
+        ((8, 20), (1, 8), (1, 20)),  # at one split only: all
+        ((8, 20), (1, 9), (8, 9)),
+        ((1, 20), (1, 20), (1, 20)),
+    ],
+)
+def test_splits_around_those_that_serve_some(ttft, itl, shown):
+    """Of 20; where 99 of 100 are late, next to none is served."""
+    x = np.arange(1.0, 21.0)
+    late = [np.where((x >= low) & (x <= high), 0.989, 0.99) for low, high in (ttft, itl)]
+    seen = split_figures._around_serving(Record(prefill_gpus=x, ttft_frac=late[0], itl_frac=late[1]))
+    assert seen.dtype == bool and x[seen].tolist() == list(range(shown[0], shown[1] + 1))
+
+
+def test_colours_tell_the_shortest_axis_of_two_to_eight_values():
+    dims = {"a": 3, "b": 2, "c": 9, "d": 1, "e": 8}
+    ds = xr.Dataset(
+        {"flags": (tuple(dims), np.zeros(tuple(dims.values()), int))}, {k: np.arange(n) for k, n in dims.items()}
+    )
+    assert sweep_figures._short_axis(ds) == "b" and sweep_figures._short_axis(ds, besides="b") == "a"
+    assert sweep_figures._short_axis(ds.isel(a=0, b=0)) == "e"
+    assert sweep_figures._short_axis(ds.isel(a=0, b=0, e=0)) is None

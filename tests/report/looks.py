@@ -63,7 +63,9 @@ def _points(x, y) -> str:
 
 def _axis(name, axis) -> str:
     low, high = (float(end) for end in axis.get_view_interval())
-    told = f"{name}: {axis.get_label_text()} [{axis.get_scale()}] {_number(low)} to {_number(high)}"
+    base = getattr(axis.get_transform(), "base", 10)
+    scale = axis.get_scale() + f" {base:g}" * (base != 10)
+    told = f"{name}: {axis.get_label_text()} [{scale}] {_number(low)} to {_number(high)}"
     told += ", no grid" * (not any(line.get_visible() for line in axis.get_gridlines()))
     if isinstance(axis.get_major_formatter(), ticker.ScalarFormatter) and type(axis.get_major_locator()) in USUAL:
         return told

@@ -85,7 +85,7 @@ MOVED = [*CHANGES, *changes("SLO", (0.5, np.inf), (2.0, 100.0)), *changes("still
 MOVED += changes("little", (0.5, 99.5), (2.0, 100.0))
 UNSURE = Record(usd_per_hour=30.0, gpus=10, gpus_low=9, gpus_high=12)
 DEAR = Record(usd_per_hour=1200.0, gpus=1400, gpus_low=700, gpus_high=np.inf)
-SENT = [(1, 4096, 0.125), (1, 8192, 0.25), (3, 4096, 0.375), (3, 8192, 0.75)]
+SENT = [(1, 4096, 0.125), (1, 8192, 0.25), (3, 4096, 0.375), (3, 8192, 0.75), (3, 16_384, 0.5)]
 SENT = [Record(tier=t, context_tokens=c, share_frac=s, pipelined_share_frac=s / 2) for t, c, s in SENT]
 RAN = [("ROUND_ROBIN", 2.0, 0.1, 0.9), ("NETKV_FULL", 1.5, np.nan, 0.5)]
 RAN = [Record(policy=p, ttft_mean_s=m, ttft_se_s=e, transfer_mean_s=t) for p, m, e, t in RAN]
@@ -95,12 +95,13 @@ OPERATORS = [
     Record(name="experts", seconds=8e-3, roofline_frac=0.75, share_frac=0.8, binds="link"),
     Record(name="attention", seconds=2e-3, roofline_frac=0.5, share_frac=0.2, binds="memory"),
 ]
-COST = np.array([[4.0, 8.0, 16.0], [5.0, 6.0, 7.0]])
+COST = np.array([[4.0, 8.0, 60.0], [5.0, 6.0, 44.0]])
+TTFT = np.array([[4.0, 3.0, 2.5], [3.5, 3.75, 1.5]])
 SWEEP = xr.Dataset(
     {
         "cost_usd_per_hour": (("tp", "rate"), COST, {"units": "USD/h"}),
-        "ttft_s": (("tp", "rate"), 10.0 / COST, {"units": "s"}),
-        "flags": (("tp", "rate"), 1 * (COST > 10.0)),
+        "ttft_s": (("tp", "rate"), TTFT, {"units": "s"}),
+        "flags": (("tp", "rate"), 1 * (COST > 50.0)),
     },
     coords={"tp": [2.0, 4.0], "rate": [1.0, 2.0, 4.0]},
 )
@@ -119,6 +120,7 @@ FEW_SIZES = Record(
 )
 NO_HITS = Record(**vars(PLACE) | {"use": Record(ceiling_frac=0.0, warm_frac=0.0)})
 NO_HITS.sharing = Record(**vars(PLACE.sharing) | {"size_blocks": 9.0, "hit_frac": 0.0 * PLACE.sharing.hit_frac})
+NO_HITS.sharing.layouts = [Record(name=name) for name in ("fifteen letters", "sixteen letters!", "in turn")]
 NEVER = Record(**vars(SPLIT) | {"ttft_frac": np.ones(3), "courses": {}})
 NEVER.whole = Record(value=Record(prefill_gpus=8.0, cost=np.inf))
 
@@ -211,16 +213,16 @@ y: block accesses that hit [linear] 0 to 0.00105: 0%; 0%; 0%; 0%; 0%; 0%
 line (10, 0) (100, 0) (1000, 0) (10000, 0): 0 - 1.5
 line (10, 0) (100, 0) (1000, 0) (10000, 0): 1 -- 1.5
 line (10, 0) (100, 0) (1000, 0) (10000, 0): 2 - 1.5
-words one pool at (1, 0.02396) of axes, left center by (3, 0): w0
-words in turn at (1, 0.07187) of axes, left center by (3, 0): w1
-words kept together at (1, 0.1198) of axes, left center by (3, 0): w2
+words fifteen letters at (1, 0.02396) of axes, left center by (3, 0): w0
+words sixteen / letters! at (1, 0.09582) of axes, left center by (3, 0): w1
+words in turn at (1, 0.1677) of axes, left center by (3, 0): w2
 """,
     ),
     "promotion": (
         lambda a: place_figures.promotion(PLACE, a),
         """
 title: Which blocks HBM takes
-x: frequency that HBM asks for [log] 0.4665 to 2.144: 0.5; 1; 2
+x: frequency that HBM asks for [log 2] 0.4665 to 2.144: 0.5; 1; 2
 y: mean access latency [ms] [linear] 0 to 2.6
 line (0.5, 2) (1, 1.5) (2, 1.8): 0 - 1.5 o 6
 line (0, 1.4) (1, 1.4): soft -- 0.9
@@ -265,6 +267,22 @@ words pool, each for itself at (1.8, 1), left center by (3, 0): w1
 words pool, run centrally at (3, 0.2667), left center by (3, 0): w2
 words pool, run centrally at (1.7, 1.267), left center by (3, 0): w2
 words no placement / is faster at (1.6, 1.4), left top by (0, -3): ink
+""",
+    ),
+    "one way to pool memory": (
+        lambda a: place_figures.pooled(Record(pooled=PLACE.pooled[:1]), a),
+        """
+title: Memory shared
+x: mean read of a block used before [ms] [linear] 0 to 6.75
+y:  [linear] 0.9 to -0.6, no grid: in / turn
+line (2.5, -0.4) (2.5, 0.4): ink - 1.2
+bar 0 to 5 at -0.2667: 0.24 0
+bar 0 to 4 at 0: 0.24 1
+bar 0 to 3 at 0.2667: 0.24 2
+words alone at (5, -0.2667), left center by (3, 0): w0
+words pool, each for itself at (4, 0), left center by (3, 0): w1
+words pool, run centrally at (3, 0.2667), left center by (3, 0): w2
+words no placement / is faster at (2.5, 0.4), left top by (0, -3): ink
 """,
     ),
     "misses": (
@@ -615,15 +633,15 @@ words mine: 8 GPUs, $20.00/h at (0, 2.1), left bottom by (3, 0): ink bold
         lambda a: transfer_figures.share_of_ttft(SENT, a),
         """
 title: KV transfer in TTFT, idle fabric
-x: context [token] [log] 3956 to 8481: 4K; 8K
+x: context [token] [log 2] 3822 to 17560: 4K; 8K; 16K
 y: share of TTFT [%] [linear] 0 to 78.44
 line (4096, 12.5) (8192, 25): 1 - 1.5 o 3
 line (4096, 6.25) (8192, 12.5): 1 -- 1.5
-line (4096, 37.5) (8192, 75): 3 - 1.5 o 3
-line (4096, 18.75) (8192, 37.5): 3 -- 1.5
+line (4096, 37.5) (8192, 75) (16380, 50): 3 - 1.5 o 3
+line (4096, 18.75) (8192, 37.5) (16380, 25): 3 -- 1.5
 words dashed: sent layer by layer at (0.02, 0.98) of axes, left top: soft
 words same rack at (1, 0.3187) of axes, left center by (3, 0): w1
-words across pods at (1, 0.9562) of axes, left center by (3, 0): w3
+words across pods at (1, 0.6375) of axes, left center by (3, 0): w3
 """,
     ),
     "policies": (
@@ -703,32 +721,58 @@ room of transition 4: (2, 3)
 room of saturated 1: (3, 9)
 """,
     ),
+    "windows alike": (
+        lambda a: routing_figures.index_over_time([1.0, 2.0, 3.0], [10.0, 13.0, 11.0], [0, 0, 1]),
+        """
+x: end of window [s] [linear] 0.84 to 3.16
+y: PoA-hat, Eq. (12) [1] [log] 9.792 to 13.28: 10; 11; 12; 13
+line (1, 10) (2, 13) (3, 11): grid - 0.9
+line (1, 10) (2, 13): 0 o 3
+line (3, 11): 4 v 3
+words below saturation: w0 halo
+words transition: w4 halo
+room of below saturation 0: (1, 10) (2, 13)
+room of transition 4: (3, 11)
+""",
+    ),
+    "unknown windows": (
+        lambda a: routing_figures.index_over_time([1.0, 2.0], [np.nan, np.nan], [0, 2]),
+        """
+x: end of window [s] [linear] -0.055 to 0.055
+y: PoA-hat, Eq. (12) [1] [log] 0.8913 to 11.22: 2.5; 5; 7.5; 10
+line (1, nan) (2, nan): grid - 0.9
+line (1, nan): 0 o 3
+line (2, nan): 1 s 3
+room of below saturation 0: (1, nan)
+room of saturated 1: (2, nan)
+""",
+    ),
     "front of a sweep": (
         lambda a: sweep_figures.pareto(SWEEP, ax=a),
         """
-x: ttft_s [s] [linear] 1.188 to 2.562
-y: cost_usd_per_hour [USD/h] [linear] 3.8 to 8.2
-line (2.5, 4) (1.25, 8): 0 . 3 pale 0.6
-line (2, 5) (1.667, 6) (1.429, 7): 1 . 3 pale 0.6
-line (1.25, 8) (1.429, 7) (1.667, 6) (2, 5) (2.5, 4): ink - 1.2
+x: ttft_s [s] [linear] 1.375 to 4.125
+y: cost_usd_per_hour [USD/h] [log] 3.548 to 49.6: 5; 10; 20
+line (4, 4) (3, 8): 0 . 3 pale 0.6
+line (3.5, 5) (3.75, 6) (1.5, 44): 1 . 3 pale 0.6
+line (1.5, 44) (3, 8) (3.5, 5) (4, 4): ink - 1.2
 words tp 2: w0 halo
 words tp 4: w1 halo
 words Pareto front: ink halo
-room of tp 2 0: (2.5, 4) (1.25, 8)
-room of tp 4 1: (2, 5) (1.667, 6) (1.429, 7)
-room of Pareto front ink: (1.25, 8) (1.429, 7) (1.667, 6) (2, 5) (2.5, 4), joined
+room of tp 2 0: (4, 4) (3, 8)
+room of tp 4 1: (3.5, 5) (3.75, 6) (1.5, 44)
+room of Pareto front ink: (1.5, 44) (3, 8) (3.5, 5) (4, 4), joined
 """,
     ),
     "front without colours": (
         lambda a: sweep_figures.pareto(SWEEP.isel(tp=0, rate=slice(0, 1)), ax=a),
         """
-x: ttft_s [s] [linear] 2.362 to 2.638
+x: ttft_s [s] [linear] 3.78 to 4.22
 y: cost_usd_per_hour [USD/h] [linear] 3.78 to 4.22
-line (2.5, 4): 0 . 3 pale 0.6
-line (2.5, 4): ink - 1.2
+line (4, 4): 0 . 3 pale 0.6
+line (4, 4): ink - 1.2
 words Pareto front: ink halo
-room of unnamed: (2.5, 4)
-room of Pareto front ink: (2.5, 4), joined
+room of unnamed: (4, 4)
+room of Pareto front ink: (4, 4), joined
 """,
     ),
     "map": (
@@ -738,8 +782,8 @@ above at the right: hatched: nothing is feasible
 x: rate [linear] 0 to 3, no grid: 1; 2; 4
 y: tp [linear] 0 to 2, no grid: 2; 4
 box (0, 0) to (1, 1): fill soft //// edge 0 layer 0
-map 4 8 nan / 5 6 7: LinearScaleNorm 4 to 8 in viridis
-beside it, edge soft, y: cost_usd_per_hour [USD/h] [linear] 4 to 8, no grid
+map 4 8 nan / 5 6 44: LogNorm 4 to 44 in viridis
+beside it, edge soft, y: cost_usd_per_hour [USD/h] [log] 4 to 44, no grid: 5; 10; 20
 """,
     ),
     "curves": (
@@ -747,13 +791,13 @@ beside it, edge soft, y: cost_usd_per_hour [USD/h] [linear] 4 to 8, no grid
         """
 above at the right: hollow: flagged
 x: rate [linear] 0.85 to 4.15
-y: cost_usd_per_hour [USD/h] [linear] 3.4 to 16.6
+y: cost_usd_per_hour [USD/h] [log] 3.493 to 68.7: 5; 10; 20; 50
 line (1, 4) (2, 8) (4, nan): 0 - 1.5 . 6
-line (4, 16): 0 o 3 hollow
-line (1, 5) (2, 6) (4, 7): 1 - 1.5 . 6
+line (4, 60): 0 o 3 hollow
+line (1, 5) (2, 6) (4, 44): 1 - 1.5 . 6
 line nowhere: 1 o 3 hollow
 words tp 2 at (1, 0.9545) of axes, left center by (3, 0): w0
-words tp 4 at (1, 0.2727) of axes, left center by (3, 0): w1
+words tp 4 at (1, 0.8504) of axes, left center by (3, 0): w1
 """,
     ),
     "one curve": (
@@ -761,9 +805,9 @@ words tp 4 at (1, 0.2727) of axes, left center by (3, 0): w1
         """
 above at the right: hollow: flagged
 x: rate [linear] 0.85 to 4.15
-y: cost_usd_per_hour [USD/h] [linear] 3.4 to 16.6
+y: cost_usd_per_hour [USD/h] [log] 3.493 to 68.7: 5; 10; 20; 50
 line (1, 4) (2, 8) (4, nan): 0 - 1.5 . 6
-line (4, 16): 0 o 3 hollow
+line (4, 60): 0 o 3 hollow
 """,
     ),
     "ends of spans": (
@@ -799,7 +843,9 @@ def test_all_that_a_picture_shows(name, monkeypatch):
     told = lambda axes, groups: rooms.extend(map(room, groups)) or naming.name_groups(axes, groups)
     for module in (plan_figures, routing_figures, sweep_figures):
         monkeypatch.setattr(module, "name_groups", told)
-    assert [*looks(draw(axes) or axes), *rooms] == seen.strip().splitlines()
+    drawn = draw(axes) or axes
+    assert drawn is axes or "windows" in name  # which have a picture of their own
+    assert [*looks(drawn), *rooms] == seen.strip().splitlines()
 
 
 def titles(made):
@@ -815,12 +861,50 @@ def test_sheets_hold_their_pictures_in_turn():
     kinds = ["Hit rate by policy", "Time to the first token (marks: as it is; no queue)"]
     kinds += ["Prefill computed again because of evictions", "What storing a block used once costs others"]
     assert titles(made) == [*kinds, "Which blocks HBM takes"] and made.get_size_inches() == pytest.approx([12.0, 12.3])
+    assert [draw.__name__ for draw in place_figures.drawings(PLACE)][5:] == ["shared", "pooled"]
     axes = style.panel()
     place_figures.shared(ALONE, axes)
     assert not axes.has_data()
     for rows, high in ((1, 1.72), (2, 2.14)):
         made = step_figures.figure(Record(operators=OPERATORS[:rows]))
         assert titles(made) == ["A mean step"] and made.get_size_inches() == pytest.approx([7.0, high])
+
+
+@pytest.mark.parametrize(
+    ("ends", "ticks"),
+    [
+        ((10.0, 75.0), "20 40 60"),
+        ((10.0, 85.0), "10 20 50"),
+        ((1000.0, 98_000.0), "1,000 2,000 5,000 10,000 20,000 50,000"),
+        ((100.0, 10_050.0), "100 1,000 10,000"),
+    ],
+)
+def test_sizes_over_two_decades_are_told_by_decades_and_over_a_factor_of_eight_by_twos_and_fives(ends, ticks):
+    axes = style.panel()
+    axes.set(xscale="log", xlim=ends)
+    place_figures._decades(axes)
+    named = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+    assert [text.get_text() for tick, text in named if ends[0] <= tick <= ends[1]] == ticks.split()
+
+
+def test_policies_have_names_of_their_own():
+    assert transfer_figures.NAMES == {
+        "ROUND_ROBIN": "round robin",
+        "LOAD": "load",
+        "FREENESS": "freeness (Llumnix)",
+        "CACHE": "cache",
+        "CACHE_LOAD": "cache + load (CLA*)",
+        "NETKV_TOPO": "NetKV: tiers",
+        "NETKV_STATIC": "NetKV: + in flight",
+        "NETKV_FULL": "NetKV: + congestion",
+    }
+
+
+def test_memory_as_it_is_is_marked_from_the_smallest_size_on():
+    for size, marked in ((9.0, False), (10.0, True)):
+        axes = style.panel()
+        place_figures.shared(Record(sharing=Record(**vars(PLACE.sharing) | {"size_blocks": size})), axes)
+        assert ("HBM\nas it is" in [text.get_text() for text in axes.texts]) == marked
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,11 @@ def shown(name):
     return [f"the-{name}", f"{name}-head", f"{name}-cell"]
 
 
+def in_turn(given):
+    """Whether the answer, where it is among what a part is made of, comes first."""
+    return not any(hasattr(one, "question") for one in given[1:])
+
+
 @pytest.fixture
 def parts(monkeypatch):
     """Every part of the page as its own name."""
@@ -50,11 +55,11 @@ def parts(monkeypatch):
         (provenance, ("claims",)),
     ):
         for name in names:
-            monkeypatch.setattr(module, f"{name}_table", lambda *given, name=name: table(name))
+            monkeypatch.setattr(module, f"{name}_table", lambda *given, name=name: table(name) * in_turn(given))
     monkeypatch.setattr(provenance, "rests_on", lambda answer: table("rests"))
     monkeypatch.setattr(plan_words, "card", lambda answer: ("", ["of what", "of this"], [[8, 2.5]]))
     monkeypatch.setattr(plan_words, "in_three_sentences", lambda answer: ["One.", "Two."])
-    monkeypatch.setattr(risk_tables, "sentences", lambda answer, found: ["first", "second"])
+    monkeypatch.setattr(risk_tables, "sentences", lambda *given: ["first", "second"] * in_turn(given))
     monkeypatch.setattr(replay_tables, "tables", lambda answer, checks: [table(one) for one in checks or ()])
     monkeypatch.setattr(replay_tables, "verdict", lambda checks: "verdict")
     monkeypatch.setattr(plan_json, "inputs", lambda answer: {"a": 1234.5, "b": (2, 4096), "c": {"x": 0.5, "y": 8}})
@@ -65,7 +70,8 @@ def parts(monkeypatch):
     monkeypatch.setattr(plan_page, "pictures", lambda drawn, first=0: f"<i>{first}: {', '.join(drawn)}</i>")
     for name in ("latency", "occupancy", "memory", "threshold", "tornado"):
         told = lambda *given, name=name: f"{name} {' '.join(map(str, [x for x in given if isinstance(x, str | list)]))}"
-        monkeypatch.setattr(plan_page, f"{name}_drawing", told)
+        drawn = lambda *given, told=told: told(*given) * in_turn(given)
+        monkeypatch.setattr(plan_page, f"{name}_drawing", drawn)
     monkeypatch.setattr(plan_page, "answer_drawings", lambda answer: ["promises", "costs"])
     monkeypatch.setattr(plan_page, "fleet_drawings", lambda answer: ["fleets"])
 

@@ -277,7 +277,10 @@ def test_drawings_of_fleets_are_told_in_full():
             "front; left of the dashed line the TPOT SLO is missed in the mean.",
         ),
     ]
-    answer.fleets.front = Record(usd_per_hour=np.array([10.0]), ttft_s=np.array([1.0]))
+    rounded = 1.0 + 1e-10  # is the same
+    answer.fleets.front = Record(usd_per_hour=np.array([5.0, 10.0]), ttft_s=np.array([1.8, 1.5 / rounded]))
+    assert "quicker" not in plan_page.fleet_drawings(answer)[0][2]
+    answer.fleets.front = Record(usd_per_hour=np.array([5.0, 10.0 * rounded]), ttft_s=np.array([1.8, 1.0]))
     answer.fleets.fronts = dict.fromkeys(("one pool", "two pools", "split"))
     (_, _, caption, _), _ = plan_page.fleet_drawings(answer)
     assert caption.endswith(

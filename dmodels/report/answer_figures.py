@@ -71,7 +71,6 @@ def costs(answer: Plan, named: Sequence[tuple[str, Deployment]], axes: Axes) -> 
         style.words(axes, words, (0.0, y + 0.1), "right", va="bottom", weight="bold" if mine else "normal")
     axes.set_yticks([])
     axes.set(xlim=(0, end), ylim=(-0.5, len(rows) - 0.3), xlabel="cost [USD/h], with its 80 % interval")
-    axes.grid(False, axis="y")
 
 
 def _time(seconds: float) -> str:

@@ -112,7 +112,7 @@ def picture(made: Figure, caption: str, number: int, told: str = "") -> str:
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>f{number}-", svg)  # ids are unique in a file, not in a page
     svg = re.sub(r' (width|height)="[^"]*pt"', "", svg, count=2)
     svg = style.themed(svg.replace("'DejaVu Sans'", "'DejaVu Sans', system-ui"))
-    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(told or caption, quote=True)}" ', 1)
+    svg = svg.replace("<svg ", f'<svg role="img" aria-label="{escape(told or caption, quote=True)}" ')
     return f"<figure>\n{svg}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 

@@ -49,11 +49,11 @@ def classes_told(answer: Plan, apart: Apart | None) -> list[str]:
     """Whether the classes of requests are better planned apart, in a sentence."""
     if apart is None:
         return []
-    if not apart.fits:
+    if apart.gpus is None or not apart.fits:
         none = [share.requests.name for share in apart.shares if share.best is None]
         why = f"nothing meets the SLOs of {' and '.join(none)}" if none else "they take more than there is"
         return [f"Classes of requests: fleets apart do not do, {why}."]
-    cost = f"${apart.usd_per_hour:,.2f}/h ({counted(apart.gpus or 0, 'GPU')})"
+    cost = f"${apart.usd_per_hour:,.2f}/h ({counted(apart.gpus, 'GPU')})"
     if answer.best is None:
         return [f"Classes of requests: no one fleet keeps the tightest SLOs for all of them; apart they take {cost}."]
     saved = 1.0 - apart.usd_per_hour / answer.best.usd_per_hour

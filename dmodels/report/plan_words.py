@@ -116,7 +116,7 @@ def in_three_sentences(answer: Plan) -> list[str]:
     if answer.best is None:
         return [
             said[0],
-            *(part.rstrip(".") + "." for part in said[1].split("; smallest fix: ", 1)[:1]),
+            said[1].partition("; smallest fix: ")[0] + ".",
             f"The smallest change that would help: {answer.rejections[0].fix}.",
         ]
     best, base = answer.best, answer.baseline
@@ -125,9 +125,8 @@ def in_three_sentences(answer: Plan) -> list[str]:
         several = len(best.pools) > 1
         limits = " and ".join(pool.binding + f" ({pool.stage.name})" * several for pool in best.pools)
         said.insert(1, f"It is the cheapest of {tried}; one instance less would break {limits}.")
-    if len(said) < 3:  # one pool, and nothing to compare it with
-        return said
-    return [said[0], said[1], " and ".join(part.rstrip(".") for part in (said[2], *map(_low, said[3:]))) + "."]
+    what, why, unsure, *more = said
+    return [what, why, " and ".join(part.rstrip(".") for part in (unsure, *map(_low, more))) + "."]
 
 
 def _low(sentence: str) -> str:

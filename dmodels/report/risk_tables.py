@@ -119,7 +119,7 @@ def seconds(value: float) -> str:
     ('250 ms', '1.5 h')
     """
     if not math.isfinite(value):
-        return "any age" if value > 0 else "-"
+        return "-" if math.isnan(value) else "any age"
     for size, unit in ((3600.0, "h"), (60.0, "min"), (1.0, "s")):
         if value >= size:
             return f"{float(f'{value / size:.2g}'):g} {unit}"

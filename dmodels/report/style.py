@@ -101,7 +101,7 @@ def panels(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
 def tidy(axes: Axes) -> Axes:
     """Grid behind, two spines, our ink and type."""
     axes.set_prop_cycle(color=COLOURS)
-    axes.grid(True, which="major", linewidth=EDGE, color=GRID)
+    axes.grid(which="major", linewidth=EDGE, color=GRID)
     axes.set_axisbelow(True)
     axes.set_facecolor("none")
     axes.spines[["top", "right"]].set_visible(False)

@@ -19,7 +19,7 @@ def cell(value: Any) -> str:
         number = float(value)
         if not math.isfinite(number):
             return "-" if math.isnan(number) else "inf"
-        small = abs(number) < 1000
+        small = abs(number) < 1e4  # from there on four digits are not all of the whole number
         number = float(f"{number:.4g}") if small else number
         return f"{number:g}" if small and not number.is_integer() else f"{number:,.0f}"
     return f"{value:,}" if isinstance(value, int | np.integer) and not isinstance(value, bool) else str(value)

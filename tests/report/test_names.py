@@ -237,3 +237,53 @@ def test_of_places_that_are_as_good_a_name_takes_the_leftmost_and_then_the_lowes
     (text,) = axes.texts
     away = axes.transAxes.transform(text.xy) - axes.transData.transform(point)
     assert np.sign(np.round(away, 6)).tolist() == list(way)
+
+
+def of_points(axes, text):
+    """Where a name stands, in points from the lower left corner of the picture."""
+    return (axes.transAxes.transform(text.xy) - axes.bbox.min) * 72 / axes.figure.dpi
+
+
+@pytest.mark.parametrize("dpi", [72, 200])
+def test_a_name_stands_three_points_off_and_lines_of_letters_are_a_quarter_higher_than_these(dpi):
+    """Of letters of 8.5 points; a name of four is taken to be 20.4 points wide and 11.05 high."""
+    axes = style.figure(lambda axes: axes.set(xlim=(0, 10), ylim=(0, 10)), 6, 4, quick=True).axes[0]
+    axes.figure.set_dpi(dpi)
+    naming.name_groups(axes, [naming.Group([5.0], [5.0], "name", 0)])
+    point = (axes.transData.transform((5.0, 5.0)) - axes.bbox.min) * 72 / dpi
+    assert of_points(axes, axes.texts[0]) - point == pytest.approx([-13.2, -8.525])
+    naming.name_lines(axes, [(5.0, "a\nb", 0), (5.0, "c", 1), (5.0, "d\ne\nf", 2)])
+    low, middle, high = (of_points(axes, text)[1] for text in axes.texts[1:])
+    assert (middle - low, high - middle) == pytest.approx((1.5 * 10.625, 2 * 10.625))
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_of_many_points_the_first_and_the_last_may_be_named(way):
+    """All others lie below words."""
+    axes = style.figure(lambda axes: axes.set(xlim=(0, 10), ylim=(0, 10)), 6, 4, quick=True).axes[0]
+    axes.annotate("\n".join(["words that cover much"] * 6), (2.0, 3.0), ha="center", va="center")
+    x, y = np.array([2.0] * 199 + [8.0])[::way], np.array([3.0] * 199 + [7.0])[::way]
+    naming.name_groups(axes, [naming.Group(x, y, "name", 0)])
+    gap = of_points(axes, axes.texts[1]) - (axes.transData.transform((8.0, 7.0)) - axes.bbox.min) * 72 / axes.figure.dpi
+    assert abs(gap).max() < 14
+
+
+def test_long_words_are_kept_free_up_to_their_end():
+    """Which begin far from the point, and end left of it and below."""
+    axes = style.figure(lambda axes: axes.set(xlim=(0, 10), ylim=(0, 10)), 6, 4, quick=True).axes[0]
+    axes.annotate("words of many letters", (5.0, 5.0), (-10, -8.5), textcoords="offset points", ha="right", va="center")
+    naming.name_groups(axes, [naming.Group([5.0], [5.0], "name", 0)])
+    away = axes.transAxes.transform(axes.texts[1].xy) - axes.transData.transform((5.0, 5.0))
+    assert np.sign(np.round(away, 6)).tolist() == [-1, 1]
+    there, name = (text.get_window_extent() for text in axes.texts)
+    assert not there.overlaps(name)
+
+
+def test_of_names_that_are_written_at_once_none_stands_over_another():
+    """Four groups of one point; what is in the picture to one side of it only has no name."""
+    axes = style.figure(lambda axes: axes.set(xlim=(0, 10), ylim=(0, 10)), 6, 4, quick=True).axes[0]
+    beside = [naming.Group([5.0], [99.0], "above", 0), naming.Group([-9.0], [5.0], "left", 1)]
+    naming.name_groups(axes, [*(naming.Group([5.0], [5.0], f"name {k}", k) for k in range(4)), *beside])
+    assert [text.get_text() for text in axes.texts] == [f"name {k}" for k in range(4)]
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))

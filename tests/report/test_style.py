@@ -165,6 +165,19 @@ def test_lines_marks_and_gaps_are_small_beside_letters_each_kind_larger_than_the
     assert 0.3 * letters < style.GAP < 0.45 * letters and letters < style.TEXT < 1.2 * letters
 
 
+def test_sizes_in_full():
+    """Points of text, lines, marks and gaps; inches of pictures on a page, alone and on a sheet; shapes in turn."""
+    assert (style.TEXT, style.SMALL, style.GAP) == (9.5, 8.5, 3.0)
+    assert (style.EDGE, style.THIN, style.FINE, style.CURVE) == (0.6, 0.9, 1.2, 1.8)
+    assert (style.DOT, style.MARK, style.STAR, style.BEST) == (3.0, 7.0, 9.0, 13.0)
+    assert (style.COLUMN, style.HEIGHT, style.ALONE, style.ON_SHEET) == (4.1, 3.2, (7.0, 4.0), (6.0, 4.1))
+    assert "".join(map(style.marker, range(8))) == "os^DvPX*"
+    quick = style.figure(lambda axes: None, 4.1, 3.2, quick=True).axes[0].get_position()
+    edges = (quick.x0 * 4.1, quick.y0 * 3.2, (1.0 - quick.x1) * 4.1, (1.0 - quick.y1) * 3.2)
+    assert edges == pytest.approx((0.82, 0.52, 0.85, 0.12))  # left, below, right, above
+    assert style.figure(lambda axes: None).get_layout_engine() is not None  # words are measured unless it must be quick
+
+
 def test_pictures_are_as_wide_as_what_shows_them():
     """Words of 10 px on a phone; on a notebook's column and on two columns of a sheet wider than high."""
     assert 10 < 390 * style.SMALL / 72 / style.COLUMN < 12
@@ -174,6 +187,8 @@ def test_pictures_are_as_wide_as_what_shows_them():
     made, axes = style.panels(2, 3)
     assert made.get_size_inches() == pytest.approx((3 * style.ON_SHEET[0], 2 * style.ON_SHEET[1]))
     assert axes.shape == (2, 3) and len(made.axes) == 6
+    for one in axes.flat:  # each row has the whole width, and all are on one sheet
+        assert one.get_figure().bbox.width == made.bbox.width and style.paper(one) is made
 
 
 @pytest.mark.parametrize("side", ["right", "left", "above", "below"])
@@ -226,6 +241,7 @@ def test_words_on_lines_have_paper_behind_them():
     for behind in (axes.texts[0].get_bbox_patch(), axes.legend(**style.LEGEND).get_frame()):
         assert behind.get_facecolor() == to_rgba(style.PAPER, 0.85) and behind.get_edgecolor()[:3] == (0, 0, 0)
         assert 0.5 < behind.get_alpha() < 1.0
+    assert 0.9 < axes.texts[0].get_bbox_patch().get_boxstyle().pad * style.SMALL < 1.1  # a point around
 
 
 def test_a_saved_picture_has_150_dots_an_inch(tmp_path):
@@ -235,7 +251,8 @@ def test_a_saved_picture_has_150_dots_an_inch(tmp_path):
 
 def test_a_page_has_a_colour_for_each_of_a_picture_on_light_and_on_dark_paper():
     light, dark = (dict(re.findall(r"(--[\w-]+): (#\w+)", block)) for block in style.css().split("@media screen"))
-    assert light.keys() == dark.keys() and len(light) == 21
+    series = [f"--{of}-{k}" for of in ("series", "writing") for k in range(8)]
+    assert [*light] == [*dark] == [*series, *(f"--fig-{name}" for name in ("ink", "soft", "grid", "fill", "paper"))]
     for k in range(8):
         assert (light[f"--series-{k}"], light[f"--writing-{k}"]) == (style.COLOURS[k], style.WRITING[k])
         assert dark[f"--series-{k}"] == dark[f"--writing-{k}"] == style.ON_DARK[k]
@@ -277,6 +294,13 @@ def test_logarithmic_axes_have_round_numbers(ends, wide, told):
     low, high = ends
     named = [t.label1.get_text() for t in axes.yaxis.get_major_ticks() if low <= t.get_loc() <= high]
     assert named == told and not any(t.label1.get_text() for t in axes.yaxis.get_minor_ticks())
+
+
+def test_ticks_are_for_decades_unless_told_otherwise():
+    axes = style.panel()
+    axes.set(yscale="log", ylim=(0.9, 25.0))
+    style.plain(axes.yaxis)
+    assert [f"{tick:g}" for tick in axes.get_yticks() if 0.9 < tick < 25.0] == ["1", "2", "5", "10", "20"]
 
 
 def test_drawings_of_an_answer_are_pictures_with_their_first_line_as_words(monkeypatch):

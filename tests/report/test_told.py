@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import namedtuple
 from dataclasses import replace
 from html.parser import HTMLParser
 from types import SimpleNamespace as Record
@@ -16,7 +15,7 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from dmodels import SLO as RealSLO
-from dmodels import Workload, catalog
+from dmodels import Workload
 from dmodels.report import (
     answer_figures,
     explore_page,
@@ -29,7 +28,6 @@ from dmodels.report import (
     plan_page,
     plan_tables,
     plan_words,
-    provenance,
     replay_tables,
     risk_tables,
     style,
@@ -38,24 +36,7 @@ from dmodels.report import (
 from dmodels.studies.explore import at_rest
 from dmodels.studies.plan import GROWTH, Margins, Stretch, Tail, question
 from dmodels.studies.plan.margins import MOST_SURE
-
-SLO = Record(percentile=0.99, ttft_s=2.0, tpot_s=0.05, e2e_s=math.inf)
-
-
-def asked(**more):
-    known = {"slo": SLO, "trace": None, "size_for": Stretch.TRACE, "margins": Record(words=""), "model_name": "m"}
-    return Record(**known | {"rate_rps": 20.0, "workload": Record(arrival_cv=2.5)} | more)
-
-
-def pool(name, instances=3, role="serve", **more):
-    known = {"load_frac": 0.5, "request_share_frac": 0.25, "ttft_s": 0.4, "binding": "TTFT"}
-    return Record(stage=Record(name=name, role=role), instances=instances, **known | more)
-
-
-def row(found):
-    """{head: cell} of each row of a table."""
-    _, head, rows = found
-    return [dict(zip(head, cells, strict=True)) for cells in rows]
+from tests.report.records import asked, fleet, pool, row
 
 
 def load(name, operating, knee, growth, **more):
@@ -349,12 +330,6 @@ def test_requests_beyond_the_context():
     )
     admitted.refused_frac = 0.0
     assert plan_notes.notes(answer) == []
-
-
-def fleet(gpus, usd, name="one pool"):
-    return Record(
-        bought_gpus=gpus, gpus=gpus, usd_per_hour=usd, name=name, decomposition=lambda: f"{gpus} GPUs = {gpus} x 1 h100"
-    )
 
 
 def test_classes_and_regions():
@@ -931,59 +906,6 @@ def test_a_page_is_a_whole_document():
     assert seen == [*head, "body", "main", "h1", "A & B", "p", "first", "p", "second"]
 
 
-def test_what_the_numbers_of_a_plan_rest_on():
-    confidence = namedtuple("Confidence", "provenance tpot ttft")
-    own = lambda name: confidence(name, (0.9, 1.25), (0.8, 1.5))
-    from_file = Record(price_usd_per_hour=7.5)
-    answer = Record(
-        best=Record(
-            pools=[pool("all", confidence=own("calibrated on a"), extrapolated=("TTFT", "E2E"), load_frac=0.97)]
-        ),
-        question=asked(workload_name="ISL 100", gpus={"no such gpu": from_file, "h100_sxm": from_file}),
-    )
-    title, head, cells = provenance.rests_on(answer)
-    assert (title, head) == ("What the numbers rest on", ["number", "standing", "from", "error"])
-    assert [first for first, *_ in cells] == [
-        *("weights, KV per token, blocks", "activations, runtime", "sequences in memory", "step times"),
-        *("waits and percentiles", "lengths and their joint distribution", "price of no such gpu", "price of h100_sxm"),
-    ]
-    rows = {first: rest for first, *rest in cells}
-    assert rows["weights, KV per token, blocks"] == ["exact", "the model's config.json", "none"]
-    standing, by, error = rows["activations, runtime"]
-    assert standing == "assumed" and "driver" in by and error.startswith("factor 2")
-    standing, by, error = rows["sequences in memory"]
-    assert standing == "approximate" and "occupancy" in by and "Bernstein" in error
-    standings = {"exact", "measured", "calibrated", "approximate", "assumed", "list price"}
-    assert {standing for standing, *_ in rows.values()} <= standings
-    assert rows["step times"] == [
-        "calibrated",
-        "calibrated on a",
-        "80 %: TPOT x 0.90 to 1.25, TTFT x 0.80 to 1.50",
-    ]  # as they are known
-    assert rows["waits and percentiles"][2].startswith("not vouched for: TTFT and E2E of all (load 0.97)")
-    assert rows["lengths and their joint distribution"][0] == "assumed"
-    assert rows["price of no such gpu"][1] == "7.5 USD/h, the file given"
-    assert rows["price of h100_sxm"][1] == "7.5 USD/h, given for this plan"
-    answer.question.workload_name = "day.csv"
-    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
-    assert rows["lengths and their joint distribution"][:2] == ["measured", "day.csv"]
-    answer.best.pools.append(pool("more", confidence=own("assumed of b"), extrapolated=(), load_frac=0.5))
-    answer.question.workload_name = "azure-conv"
-    facts = catalog.gpu_facts("h100_sxm")
-    answer.question.gpus = {"h100_sxm": Record(price_usd_per_hour=facts["price_usd_per_hour"])}
-    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
-    assert rows["step times"][:2] == ["assumed", "assumed of b; calibrated on a"]
-    standing, source, _ = rows["lengths and their joint distribution"]
-    assert standing == "measured" and source == f"azure-conv: {catalog.workload_source('azure-conv')}"
-    price, *listed = rows["price of h100_sxm"][1].split(" USD/h, ")
-    assert float(price) == facts["price_usd_per_hour"] and listed == [f"{facts['price_source']}, {facts['date']}"]
-    answer.best = None
-    answer.priced = Record(calibration=Record(confidences={1: own("calibrated on a"), 2: own("calibrated on c")}))
-    rows = {first: rest for first, *rest in provenance.rests_on(answer)[2]}
-    assert rows["step times"][:2] == ["calibrated", "calibrated on a; calibrated on c"]
-    assert rows["waits and percentiles"][2].startswith("each P99 within 10 %")
-
-
 def test_of_a_probability_no_more_is_told_than_was_looked_for():
     """Rounded down; a share of all requests that is refused is told only where some are served."""
     told = [plan_words.chance(Record(sure_frac=p)) for p in (0.0, 0.5, 0.619, MOST_SURE - 1e-3, MOST_SURE, 1.0)]
@@ -1024,29 +946,6 @@ def test_what_was_asked_is_told_by_its_own_name():
             assert value == next(plain(getattr(home, name)) for home in homes if hasattr(home, name)), name
     assert told["price_usd_per_hour"] == {"h100_sxm": 2.25} and told["slo_percentile"] == 0.95
     assert (told["model"], told["gpus"], told["workload"]) == ("llama-3.1-8b", ["h100_sxm"], asked.workload_name)
-
-
-def test_claims_are_those_of_every_kind_of_fleet_shown():
-    """The paper on pools where two pools stand beside one; the one on splits where a split does."""
-    shown = lambda *kinds: {
-        claim for claim, *_ in provenance.claims_table(Record(kinds=[Record(kind=k) for k in kinds]))[2]
-    }
-    one, both, all_three = (
-        shown("one pool"),
-        shown("one pool", "two pools"),
-        shown("one pool", "two pools", "prefill/decode split"),
-    )
-    assert "POA-4.2" in one and "TB-1" not in one and "POA-1c" not in one
-    assert {"POA-4.2", "TB-1"} <= both and "POA-1c" not in both and {"TB-1", "POA-1c"} <= all_three
-    every = Record(kinds=[Record(kind=k) for k in ("prefill/decode split", "two pools", "one pool")])
-    # what every plan rests on, then each kind of fleet, and last what could go wrong
-    listed = "NK-E1 TB-5 TB-4 POA-4.2 POA-G TB-1 TB-2 NEW-17 TB-FF TB-E9 POA-1c POA-R1 NK-P1b POA-4.3 NK-P2d NEW-8"
-    assert [claim for claim, *_ in provenance.claims_table(every)[2]] == listed.split()
-    for shown in row(provenance.claims_table(Record(kinds=[Record(kind="two pools")]))):
-        told = catalog.claim(shown["claim"])
-        assert (shown["verdict"], shown["what it says"]) == (told["verdict"].lower(), told["says"])
-        assert shown["source"] == f"{told['source']}, {told['where']}"
-        assert shown["what it means for a plan"] == told["means"] and len(shown) == 5
 
 
 @pytest.mark.parametrize("there", [True, False])

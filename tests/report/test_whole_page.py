@@ -41,6 +41,11 @@ def shown(name):
     return [f"the-{name}", f"{name}-head", f"{name}-cell"]
 
 
+def in_turn(given):
+    """Whether the answer, where it is among what a part is made of, comes first."""
+    return not any(hasattr(one, "question") for one in given[1:])
+
+
 @pytest.fixture
 def parts(monkeypatch):
     """Every part of the page as its own name."""
@@ -50,11 +55,11 @@ def parts(monkeypatch):
         (provenance, ("claims",)),
     ):
         for name in names:
-            monkeypatch.setattr(module, f"{name}_table", lambda *given, name=name: table(name))
+            monkeypatch.setattr(module, f"{name}_table", lambda *given, name=name: table(name) * in_turn(given))
     monkeypatch.setattr(provenance, "rests_on", lambda answer: table("rests"))
     monkeypatch.setattr(plan_words, "card", lambda answer: ("", ["of what", "of this"], [[8, 2.5]]))
     monkeypatch.setattr(plan_words, "in_three_sentences", lambda answer: ["One.", "Two."])
-    monkeypatch.setattr(risk_tables, "sentences", lambda answer, found: ["first", "second"])
+    monkeypatch.setattr(risk_tables, "sentences", lambda *given: ["first", "second"] * in_turn(given))
     monkeypatch.setattr(replay_tables, "tables", lambda answer, checks: [table(one) for one in checks or ()])
     monkeypatch.setattr(replay_tables, "verdict", lambda checks: "verdict")
     monkeypatch.setattr(plan_json, "inputs", lambda answer: {"a": 1234.5, "b": (2, 4096), "c": {"x": 0.5, "y": 8}})
@@ -65,7 +70,8 @@ def parts(monkeypatch):
     monkeypatch.setattr(plan_page, "pictures", lambda drawn, first=0: f"<i>{first}: {', '.join(drawn)}</i>")
     for name in ("latency", "occupancy", "memory", "threshold", "tornado"):
         told = lambda *given, name=name: f"{name} {' '.join(map(str, [x for x in given if isinstance(x, str | list)]))}"
-        monkeypatch.setattr(plan_page, f"{name}_drawing", told)
+        drawn = lambda *given, told=told: told(*given) * in_turn(given)
+        monkeypatch.setattr(plan_page, f"{name}_drawing", drawn)
     monkeypatch.setattr(plan_page, "answer_drawings", lambda answer: ["promises", "costs"])
     monkeypatch.setattr(plan_page, "fleet_drawings", lambda answer: ["fleets"])
 
@@ -107,14 +113,17 @@ def test_a_page_of_a_plan_is_told_in_turn(parts):
     assert found == [*head, "advice", *DEPLOY, *held, *why, *moved, *wrong, *RESTS]
 
 
-def test_a_page_without_a_fleet_opens_what_fell(parts):
+def test_a_page_without_a_fleet_opens_what_fell(parts, monkeypatch):
     words = told(answer(best=None, rejections=["fell"]))
     head = [TITLE, "8", "of what", "2.5", "of this", "One. Two.", "a note"]
     assert words == [*head, "What fell, and why", *shown("rejections"), *RESTS]
-    several = parted.Parted("fleets in several regions", 12, 30.0, table("regions"), {})
+    monkeypatch.setattr(parted, "command", lambda pool, asked: f"serve {pool.stage.name} for {asked.model_name}")
+    site = Record(best=answer().best, plan=Record(question=Record(model_name="m")))
+    several = parted.Parted("fleets in several regions", 12, 30.0, table("regions"), {"east": site})
     asked = answer(best=None)
     asked.question.workload_name, asked.priced = "chats", Record(admitted=Record(refused_frac=0.0))
     words = told(asked, several=several)
     card = ["12", "GPUs", "21,900", "USD a month", "fleets in several regions", "as"]  # 730 hours
     assert words[: len(card) + 1] == [TITLE, *card] and words[7].startswith("Deploy 12 GPUs as fleets in several")
-    assert words[8:] == ["a note", "What to deploy", *shown("regions"), *RESTS]
+    starts = ["# east, short: 3 x", "serve short for m", "# east, long: 1 x", "serve long for m"]
+    assert words[8:] == ["a note", "What to deploy", *shown("regions"), *starts, *RESTS]

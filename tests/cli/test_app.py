@@ -124,6 +124,7 @@ def test_warnings_of_the_input_are_lines_and_those_of_libraries_are_theirs(monke
     def asked(argv):
         warnings.warn("x.csv: cut short", InputWarning, stacklevel=1)
         warnings.warn("a library's", FutureWarning, stacklevel=1)
+        warnings.warn("somebody's", UserWarning, stacklevel=1)
         return 5
 
     monkeypatch.setattr(warnings, "showwarning", lambda message, kind, *_: theirs.append((str(message), kind)))
@@ -133,7 +134,7 @@ def test_warnings_of_the_input_are_lines_and_those_of_libraries_are_theirs(monke
         shown = warnings.showwarning
         assert app.run([]) == 5 and warnings.showwarning is shown
     assert capsys.readouterr() == ("", "dmodels: x.csv: cut short\n")
-    assert theirs == [("a library's", FutureWarning)]
+    assert theirs == [("a library's", FutureWarning), ("somebody's", UserWarning)]
 
 
 def ends(how):
@@ -181,6 +182,7 @@ def test_options_of_help_are_two_and_the_command_has_its_docstring_and_no_other_
     assert made.context_settings["help_option_names"] == ["-h", "--help"] and made.rich_markup_mode is None
     assert made.help.strip().startswith("Files of other tools") and made.name == "formats"
     assert [option.name for option in made.params] == ["json", "show_python"]
+    assert app.click_command("fit operators").params[0].name == "folder"
 
 
 def test_a_process_of_its_own_ends_on_an_interrupt_and_collects_little_garbage(monkeypatch):

@@ -178,5 +178,5 @@ def test_one_entry_is_asked_for_and_told_by_its_own_name(capsys, monkeypatch):
     rows = [["name", "x of y.csv", ""], ["spellings", "a, b", ""], ["tdp_w", "1,234", "W"], ["layers", "1, 2", ""]]
     assert shown == [[("x of y.csv", ["", "value", "unit"], rows)]]
     monkeypatch.undo()
-    code, out, err = run(capsys, "gps")
+    code, _, err = run(capsys, "gps")
     assert code == 2 and err.startswith("dmodels: GPU or model 'gps' is unknown; the nearest are gpus")

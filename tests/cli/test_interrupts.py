@@ -171,28 +171,22 @@ def test_an_interrupt_where_nothing_can_be_raised_is_not_told_of_and_other_fault
     assert told == [other]
 
 
-def test_signs_of_life_come_every_second_with_the_seconds_that_have_passed(monkeypatch):
+@pytest.mark.parametrize(("waits", "seconds"), [((False, False, True), (1, 3)), ((True,), ())])
+def test_signs_of_life_come_every_second_with_the_seconds_that_have_passed(waits, seconds, monkeypatch):
     """Twice nothing ends; then the line is cleared, and where nothing was said it is left as it is."""
-    for waits, said in (
-        ([False, False, True], ["dmodels: working, 1 s (Ctrl-C stops)\r", "dmodels: working, 3 s (Ctrl-C stops)\r"]),
-        ([True], []),
-    ):
-        asked, ticking, clock = [], {}, iter([100.0, 101.2, 102.7])
-        left = iter(waits)
-        done = Record(wait=lambda seconds: asked.append(seconds) or next(left), set=lambda: asked.append("set"))
-        monkeypatch.setattr(sys, "stderr", screen := Terminal(True))
-        monkeypatch.setattr(interrupts, "time", Record(monotonic=lambda: next(clock)))
-
-        def thread(ticking=ticking, asked=asked, **how):
-            ticking.update(how)
-            return Record(start=lambda: asked.append("start"), join=lambda: asked.append("join"))
-
-        monkeypatch.setattr(interrupts, "threading", Record(Event=lambda: done, Thread=thread))
-        with interrupts.sign_of_life():
-            ticking["target"]()
-        assert screen.getvalue() == "".join(said) + "\x1b[K" * bool(said)
-        assert asked == ["start", *[interrupts.QUIET_S] * len(waits), "set", "join"]
-        assert (ticking["name"], ticking["daemon"]) == ("dmodels-progress", True)
+    asked, ticking, clock, left = [], {}, iter([100.0, 101.2, 102.7]), iter(waits)
+    done = Record(wait=lambda seconds: asked.append(seconds) or next(left), set=lambda: asked.append("set"))
+    started = Record(start=lambda: asked.append("start"), join=lambda: asked.append("join"))
+    monkeypatch.setattr(sys, "stderr", screen := Terminal(True))
+    monkeypatch.setattr(interrupts, "time", Record(monotonic=lambda: next(clock)))
+    thread = lambda **how: ticking.update(how) or started
+    monkeypatch.setattr(interrupts, "threading", Record(Event=lambda: done, Thread=thread))
+    with interrupts.sign_of_life():
+        ticking["target"]()
+    said = "".join(f"dmodels: working, {passed} s (Ctrl-C stops)\r" for passed in seconds)
+    assert screen.getvalue() == said + "\x1b[K" * bool(said)
+    assert asked == ["start", *[interrupts.QUIET_S] * len(waits), "set", "join"]
+    assert (ticking["name"], ticking["daemon"]) == ("dmodels-progress", True)
 
 
 def test_nothing_was_said_at_the_start():

@@ -119,6 +119,7 @@ def test_only_this_machine_and_pages_of_its_own_are_answered(pages):
         found, head, text = replied(pages, "/explore.js", sec_fetch_site=site)
         assert found == status and head["cache-control"] == "no-store"
         assert status == 200 or text == "asked by a page of another site"
+    assert replied(pages, "/explore.js", "elsewhere.example", sec_fetch_site="cross-site")[0] == 400
     began = []
 
     async def inner(scope, receive, send):

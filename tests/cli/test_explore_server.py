@@ -255,12 +255,16 @@ def test_the_command_serves_until_it_is_interrupted(monkeypatch, tmp_path, capsy
     monkeypatch.setattr(explore_server, "listening", lambda port: done.append(port) or listener)
     monkeypatch.setattr(explore_server, "application", lambda question, scenario: (question, scenario))
     monkeypatch.setattr(explore_server, "serve", served)
+    flushed = []
+    monkeypatch.setattr(
+        explore, "print", lambda *a, **how: flushed.append(how.pop("flush", False)) or print(*a, **how), raising=False
+    )
     needed = ("dmodels explore", "starlette", "uvicorn", "matplotlib")
     for more, port in (([], 8765), (["--port", "0"], 0)):
         done.clear()
         assert main(["explore", str(file), *more]) == 0
         out, err = capsys.readouterr()
-        assert out == "http://127.0.0.1:4321/  (Ctrl-C stops)\n"
+        assert out == "http://127.0.0.1:4321/  (Ctrl-C stops)\n" and flushed.pop()  # who reads a pipe waits for it
         preparing = "dmodels: preparing (compiling each model once) ..."
         assert err.splitlines() == ["dmodels: t.csv: sorted", preparing]
         app = ("question", str(file))

@@ -114,6 +114,29 @@ def test_options_come_in_this_order_and_are_this_where_they_are_left_out(name):
     assert found == " ".join(options[name].split()).split("; ")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_what_is_typed_without_a_name_is_explained_and_its_default_only_where_there_is_one(name):
+    transfer = "scenario file (TOML); an empty one is NetKV's cluster under RAG"
+    explained = {
+        "init": "of which command: plan, split, place, sweep",
+        **{kind: f"a TOML file; examples/{kind}.toml is one" for kind in ("split", "place", "sweep")},
+        **dict.fromkeys(("report", "explore"), "a TOML file; examples/plan.toml is one"),
+        "transfer": transfer,
+        "catalog": "gpus, models, fabrics, workloads, a name, or a config.json",
+        "poa": "request log: .csv, .jsonl, .parquet",
+        "predict": "CSV with id, model_path, system, isl, osl ..., or a load generator's report",
+        "fit": "reports of load generators, or CSV tables of rows",
+        "fit operators": "with <gpu>/<engine>/<table>@<release>.parquet, or the public database's",
+        "watch": "Prometheus' answers (JSON), scrapes (text), or http://HOST:PORT",
+        "claims": "a claim's id, such as TB-1; without it, all are listed",
+        "completion": "one of bash, zsh, fish",
+    }
+    command = import_module(f"dmodels.cli.{name.replace(' ', '_')}").command
+    made = [get_args(p.annotation)[-1:] for p in inspect.signature(command, eval_str=True).parameters.values()]
+    found = [(one.help, one.show_default) for (one,) in filter(None, made) if isinstance(one, ArgumentInfo)]
+    assert found == ([(explained[name], name == "init")] if name in explained else [])
+
+
 def test_kinds_of_values_begin_and_end_where_they_mean_something():
     """What is accepted with what it is in base units, and what is not."""
     inf, nan = float("inf"), float("nan")

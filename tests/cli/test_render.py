@@ -208,7 +208,7 @@ def test_columns_in_turn_are_as_many_as_fit_each_time_behind_the_first():
 
 
 def test_the_room_that_is_left_goes_to_the_column_that_is_longest_for_its_width():
-    """Words of 5 and 12 letters in texts of 10 and 43: the second is given room until it has two lines, as the first."""
+    """Words of 5 and 12 letters in texts of 10 and 43: the second grows until both have two lines."""
     head, rows = ["one", "another"], [["alpha beta", "gamma deltaepsilon " + "word " * 5], ["zeta", "eta"]]
     grid = render._grid("", head, rows)
     least = len("alpha") + len("deltaepsilon") + 3 * 2 + 1

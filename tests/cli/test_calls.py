@@ -9,7 +9,7 @@ from dmodels.cli.calls import WIDTH, Code, call
 
 def test_what_is_left_to_the_defaults_is_not_in_the_call():
     """None as an option, and None at the end; elsewhere it is a value."""
-    made = call("builtins:print", None, 1, None, None, label="x", sep=None, end="", flush=False)
+    made = call("builtins:print", None, 1, None, None, None, label="x", sep=None, end="", flush=False)
     assert (made.target, made.owner, made.label) == ("builtins:print", None, "x")
     assert (made.arguments, made.options) == ((None, 1), {"end": "", "flush": False})
     assert call("builtins:dict", None).arguments == () and call("builtins:dict").label == ""
@@ -26,6 +26,9 @@ def test_a_value_is_made_once_of_values_that_are_made_once():
     outer = call("builtins:max", count, call("builtins:abs", -5), key=Code("builtins:abs"))
     assert outer.run() == 5
     assert [*outer.values()] == [5, 2, 5, abs]  # the last first, then its arguments, then its options
+    assert count != Code(count.target, None, count.arguments, label="n")  # two that are alike are made apart
+    with pytest.raises(AttributeError):
+        count.label = "m"
     real = call("builtins:complex", 3, 4).attribute("real")
     assert real.run() == 3.0 and [*real.values()] == [3.0, 3 + 4j] and [*Code("builtins:abs").values()] == []
 
@@ -80,6 +83,8 @@ def test_a_call_is_printed_as_imports_values_with_names_and_the_call():
         "    m={'a': inf},\n"
         ")"
     )
+    third = call("fractions:Fraction", 1, 3).attribute("numerator")
+    assert third.python("a") == "from fractions import Fraction\n\na = Fraction(1, 3).numerator"
     assert call("builtins:f", float("nan"), [1, "a", None]).python("a") == "\na = f(float(\"nan\"), [1, 'a', None])"
 
 

@@ -198,7 +198,7 @@ def test_an_axis_has_up_to_a_million_values(monkeypatch):
     assert sweep_axes.MOST_VALUES == 1_000_000
     monkeypatch.setattr(sweep_axes, "MOST_VALUES", 3)
     assert sweep_axes.read_axes(["rate=1:2:lin:3"]) == {"rate_rps": [1.0, 1.5, 2.0]}
-    with pytest.raises(InputError, match="rate=1:2:lin:4: 4 values; accepted are up to 3$"):
+    with pytest.raises(InputError, match="rate=1:2:lin:4: 4 values; accepted are up to 3"):
         sweep_axes.read_axes(["rate=1:2:lin:4"])
 
 

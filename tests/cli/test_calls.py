@@ -107,3 +107,21 @@ def test_a_line_ends_at_a_hundred_characters_wherever_it_begins():
     assert tuples[2] == "    (" and tuples[-2:] == ["    ),", ")"]
     whole = call("builtins:f", [*range(60)]).python("a").splitlines()
     assert len(whole) == 4 and whole[2].startswith("    [0, 1, ")  # plain numbers are left in their line
+
+
+def test_what_is_broken_within_what_is_broken_stands_further_in():
+    x, y = "x" * 90, "y" * 90
+    deep = call("builtins:f", [call("builtins:g", call("builtins:h", x, key=y))], flat=call("builtins:g", a=1, b=[0.5]))
+    assert deep.python("a").splitlines()[1:] == [
+        "a = f(",
+        "    [",
+        "        g(",
+        "            h(",
+        f"                '{x}',",
+        f"                key='{y}',",
+        "            ),",
+        "        ),",
+        "    ],",
+        "    flat=g(a=1, b=[0.5]),",
+        ")",
+    ]

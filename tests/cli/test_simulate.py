@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shlex
 from types import SimpleNamespace as Record
 
@@ -284,3 +286,141 @@ def test_without_a_rate_and_a_workload_a_request_a_second_is_drawn():
     rate = lambda **asked: SimulateAsked(**asked).drawn_rps
     assert rate() == simulate.RATE_RPS == 1.0 and rate(rate_rps=3.0) == 3.0 == rate(rate_rps=3.0, workload="mooncake")
     assert rate(workload="mooncake") is None  # its own
+
+
+def test_policies_are_routers_and_controls_of_these_names():
+    assert simulate.ROUTERS == {
+        "round-robin": "ROUND_ROBIN",
+        "random": "RANDOM",
+        "power-of-two": "POWER_OF_TWO",
+        "jsq": "SHORTEST_QUEUE",
+        "cache-aware": "DYNAMO",
+        "prompt-tokens": "PROMPTS",
+    }
+    assert simulate.CONTROLS == {
+        "phasor": ("WORK", "FREENESS"),
+        "reactive": ("REQUESTS", "REACTIVE"),
+        "freeness": ("WORK", "NONE"),
+        "queue-length": ("REQUESTS", "NONE"),
+        "token-backlog": ("TOKENS", "NONE"),
+        "memory": ("MEMORY", "NONE"),
+    }
+    assert (simulate.HYBRID, simulate.PREFILL) == ("taichi", ("own", "shared", "packed"))
+    assert (simulate.WORKLOAD, simulate.RATE_RPS) == ("azure-paper", 1.0)
+    for policy, router in simulate.ROUTERS.items():
+        assert SimulateAsked(policy=policy).fleet().arguments[3].target == f"dmodels.sim.fleet:RoutingPolicy.{router}"
+    for policy, names in simulate.CONTROLS.items():
+        control = SimulateAsked(policy=policy, prefill_instances=1).control()
+        kinds = [f"dmodels.sim.cluster:{kind}.{name}" for kind, name in zip(("Signal", "Flow"), names, strict=True)]
+        assert [one.target for one in control.arguments] == kinds and control.options == {"theta_frag": 0.0}
+    for chunk, decode in ((512, 128), (7, 1), (3, 1), (1, 1)):
+        hybrid = SimulateAsked(policy="taichi", prefill_instances=1, chunk_tokens=chunk).control()
+        assert hybrid.options == {"chunk_tokens": chunk, "decode_chunk_tokens": decode}
+
+
+def test_a_fleet_is_called_with_its_pools_from_short_to_long():
+    asked = SimulateAsked(short_instances=3, short_slots=7, instances=2, slots=5, threshold_tokens=2048, seed=4)
+    made = asked.fleet()
+    workload, (short, long), key, router = made.arguments
+    assert made.target == "dmodels.sim.verify:measure" and workload.arguments == ("azure-paper", 1.0)
+    assert made.options == {"target_frac": 0.05, "spill_queue": math.inf, "percentile": 0.99}
+    assert short.arguments[:2] == (3, 7) and short.arguments[3] == 2048.0 and long.arguments[:2] == (2, 5)
+    assert len(long.arguments) == 3 and short.arguments[2].arguments == pytest.approx((8e-3, 6.5e-4))
+    assert short.options["chunk_tokens"] == 512 and short.options["prefill"].target.endswith("Prefill.OWN")
+    assert (key.target, key.arguments, router.target[-14:]) == ("jax:random.key", (4,), "SHORTEST_QUEUE")
+    replay = SimulateAsked(trace="t.csv", rate_rps=3.0, steady=True, requests_count=2000, spill_queue_count=6).fleet()
+    assert replay.arguments[0].arguments == ("t.csv",) and replay.target == "dmodels.sim.replay:replay_trace"
+    options = {"rate_rps": 3.0, "stationary": True, "count": 2000, "spill_queue": 6.0, "percentile": 0.99}
+    assert replay.options == options
+
+
+def test_a_cluster_is_called_with_its_workers_and_memory_in_slots():
+    made = SimulateAsked(prefill_instances=2, instances=3, standby_instances=4, slots=5, seed=6).cluster()
+    workload, machines, control, key = made.arguments
+    assert made.target == "dmodels.sim.cluster:measure" and workload.arguments == ("azure-paper", 1.0)
+    options = dict(machines.options)
+    assert options.pop("step").arguments == pytest.approx((8e-3, 6.5e-4))
+    sizes = {"prefill": 2, "decode": 3, "standby": 4, "slots": 5, "kv_blocks": 5}
+    assert options.pop("block_tokens") >= 10**9 and options == sizes  # no sequence needs a second block
+    assert control.target == "dmodels.sim.cluster:Control" and key.arguments == (6,)
+    assert made.options.pop("prefill_iteration_s") == pytest.approx(8.65e-3)
+    assert made.options == {"chunk_tokens": 512, "percentile": 0.99, "target_frac": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"policy": "phasor"}, "policy 'phasor' is unknown; known are cache-aware"),
+        ({"policy": "jsq", "prefill_instances": 1}, "policy 'jsq' is unknown; known are freeness"),
+        ({"prefill": "owner"}, "prefill 'owner' is unknown; the nearest are own"),
+        (
+            {"trace": "t", "prefill_instances": 1},
+            "--prefill-instances: accepted with a bundled --workload and one pool",
+        ),
+        ({"standby_instances": 1}, "--standby-instances: accepted with --prefill-instances from 1"),
+        (
+            {"policy": "taichi", "prefill_instances": 1, "standby_instances": 1},
+            "--standby-instances: accepted with --policy taichi is 0, every instance does both",
+        ),
+        ({"trace": "t", "workload": "w"}, "--trace and --workload: give one of them"),
+        (
+            {"server": {"model": "m", "gpu": "g"}, "slots": 3, "policy": "jsq"},
+            "policy, slots: accepted without --model and --plan, whose engine and memory say so",
+        ),
+        (
+            {"server": {"plan": "p"}, "prefill_instances": 1},
+            "prefill_instances: accepted without --model and --plan, whose engine and memory say so",
+        ),
+        *(
+            ({"server": {"plan": "p"}, name: value}, f"{name}: accepted without --model and --plan")
+            for name, value in {
+                "slots": 3,
+                "iteration": "1 ms,1 ms",
+                "chunk_tokens": 7,
+                "prefill": "own",
+                "policy": "jsq",
+                "short_instances": 1,
+            }.items()
+        ),
+        (
+            {"server": {"model": "m", "gpu": "g", "plan": "p"}},
+            "plan: a saved plan has a model and GPUs; accepted is --plan or --model with --gpu",
+        ),
+        (
+            {"server": {"plan": "p", "replay": "r"}},
+            "replay: a log is compared with one server (--model, --gpu), not with a plan",
+        ),
+        (
+            {"server": {"model": "m", "replay": "r"}},
+            "model: give both --model and --gpu (with --replay the log may name the model)",
+        ),
+        ({"server": {"replay": "r"}}, "replay: the GPU that served the log is missing (--gpu)"),
+        ({"server": {"model": "m", "gpu": "g", "osl": 3}}, "isl: give both --isl and --osl"),
+        ({"server": {"dp": 3}}, "model: an option of a server is given without one (--model with --gpu, or --plan)"),
+    ],
+)
+def test_what_does_not_go_together_is_told(asked, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        SimulateAsked.model_validate(asked)
+
+
+def test_what_fits_in_memory_and_in_ten_minutes_is_accepted_to_the_last(monkeypatch):
+    """A hundred million slots in the larger pool; instances of both pools count, and those of every role."""
+    asked = []
+    monkeypatch.setattr(simulate, "check_work", lambda what, seconds, fits: asked.append((what, seconds, fits)))
+    SimulateAsked(instances=100_000, slots=1000)
+    SimulateAsked(short_instances=100_000, short_slots=1000)
+    for pools in ({"instances": 100_000, "slots": 1001}, {"short_instances": 100_000, "short_slots": 1001}):
+        with pytest.raises(
+            ValueError, match="100,100,000 slots in all: accepted are up to 100,000,000, like --slots 100"
+        ):
+            SimulateAsked(**pools)
+    assert asked == []
+    SimulateAsked(instances=1, prefill_instances=2, standby_instances=4)
+    assert asked.pop() == ("7 instances", pytest.approx(0.49), "5,000 in all")
+    SimulateAsked(instances=1000, short_instances=500, requests_count=2_000_000)
+    told, seconds, fits = asked.pop()
+    assert told == "2,000,000 requests on 1,500 instances"
+    assert seconds == pytest.approx(19.0) and fits == "--requests 63157894"
+    SimulateAsked(trace="t.csv", requests_count=2_000_000)
+    assert asked == []  # a trace is replayed once

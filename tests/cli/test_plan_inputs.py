@@ -144,6 +144,21 @@ def test_bounds_of_several_classes_are_the_tightest_for_one_fleet():
     assert [one.arguments[0] for one in named] == ["a", "b"] and slo.arguments == (2.0, 0.08, INF, 0.99)
 
 
+def test_one_column_tells_classes_apart_and_gpus_are_those_that_there_are():
+    label = lambda *of: SloTable(classes=[{"name": "a", "of": one} for one in of]).label
+    assert (label(), label("", ""), label(" team =x", "team=y", "")) == ("", "", "team")
+    with pytest.raises(InputError) as told:
+        label("user=x", "team=y", "tier=z")
+    assert str(told.value) == "--class by team and tier and user: one column is accepted"
+    named = lambda **given: GpuTable.model_validate(given).name
+    assert named() == ["h100_sxm", "h200_sxm"] and named(inventory="b=1, a=2") == ["b", "a"]
+    assert named(inventory={"c": 1}, regions=["x: b=1, c=2", {"name": "y", "inventory": {"a": 3}}]) == ["c", "b", "a"]
+    assert named(name="d", inventory="a=1") == ["d"] == GpuTable(name="d").name
+    for wrong in ({"inventory": 3}, {"inventory": "a"}, {"regions": ["x"]}, {"regions": 3}):
+        with pytest.raises(ValueError, match=r"inventory|regions"):
+            named(**wrong)
+
+
 def test_margins_are_a_call_where_there_are_some():
     assert MarginTable().call() is None is MarginTable(size_for="next").call()
     made = MarginTable(headroom=0.2, spare=3, confidence=0.9).call()
@@ -200,6 +215,8 @@ def test_a_trace_is_read_with_its_column_and_its_hits():
     hits = trace_call(PlanWorkload(trace="t.csv", prefix_hits=True))
     assert hits.target == "dmodels.models.traffic:with_prefix_hits" and hits.arguments[0].options == {}
     assert trace_call(WorkloadTable(name="x")) is None
+    plain = trace_call(WorkloadTable(trace="t.csv"))
+    assert (plain.target, plain.arguments, plain.options) == ("dmodels:read_trace", ("t.csv",), {})
     with pytest.raises(InputError) as told:
         trace_call(WorkloadTable(name="x"), "team")
     assert str(told.value) == "--class by team: needs a trace (--trace) with that column"

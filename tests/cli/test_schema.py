@@ -16,6 +16,7 @@ from dmodels.cli.schema import (
     Leaf,
     ModelTable,
     Names,
+    Seconds,
     Table,
     TrafficTable,
     WorkloadTable,
@@ -105,11 +106,26 @@ class Asked(Table):
     maybe: Deep | None = None
     rows: list[Annotated[Row, Field()]] = flag([], "rows", "--row", repeated=True)
     file: FileName | None = flag(None, "a file")
+    limit: Seconds = flag("1 s", "a bound", "--limit", "--most")
 
 
 def test_the_flags_of_a_question_are_those_of_its_tables_too_in_their_order():
-    assert [leaf.path for leaf in flags(Asked)] == [("names",), ("pair",), ("deep", "level"), ("rows",), ("file",)]
-    assert [leaf.names for leaf in flags(Asked)] == [["--names"], ["--pair"], ["--level"], ["--row"], ["--file"]]
+    assert [leaf.path for leaf in flags(Asked)] == [
+        ("names",),
+        ("pair",),
+        ("deep", "level"),
+        ("rows",),
+        ("file",),
+        ("limit",),
+    ]
+    assert [leaf.names for leaf in flags(Asked)] == [
+        ["--names"],
+        ["--pair"],
+        ["--level"],
+        ["--row"],
+        ["--file"],
+        ["--limit", "--most"],
+    ]
     assert next(iter(flags(Deep, ("x", "y")))).path == ("x", "y", "level")
     assert Leaf(("a",), Field(1)).how is None
 
@@ -120,6 +136,7 @@ def test_the_flags_of_a_question_are_those_of_its_tables_too_in_their_order():
         ({("names",): ","}, "--names ,: value should have at least 1 item after validation, not 0"),
         ({("deep", "level"): "0"}, "--level 0: input should be greater than or equal to 1"),
         ({("pair",): [1.0]}, "--pair: a value is missing; all are given, with commas between them"),
+        ({("limit",): "5"}, "--limit '5': a unit is missing, one of s, ms, us, ns, min, h"),
         ({("rows",): [{"name": "x", "untill": 1}]}, "--row untill is unknown; the nearest are until"),
         ({("rows",): [{"name": "x", "zzzzzz": 1}]}, "--row zzzzzz is unknown; the nearest are name, until"),
         ({("rows",): [{"until": 1}]}, "--row: a value is missing; all are given, with commas between them"),
@@ -140,7 +157,7 @@ def test_a_mistake_of_a_flag_begins_with_its_name(given, says):
         ("[[rows]]\nutnil = 1", "rows.0.utnil is unknown; the nearest are until"),
         ("[maybe]\nlevl = 1", "maybe.levl is unknown; the nearest are level"),
         ("[[rows]]\nuntil = 1", "rows.0.name is missing"),
-        ("plin = 1\nplain = 'x'", "plin is unknown; the nearest are plain, pair"),  # what is misspelt says more
+        ("plin = 1\nplain = 'x'", "plin is unknown; the nearest are plain, pair, limit"),  # what is misspelt says more
         ("q = 1", "q is unknown; the nearest are names, pair, plain, deep, maybe, rows"),
         ("x", "not TOML: "),
     ],

@@ -205,6 +205,15 @@ def test_a_log_that_names_no_model_needs_one():
     many = ServerTable(model="m", gpu="g", dp=3, ep=5, gpu_file="f", kv_dtype="k", weight_dtype="w").server(2, {})
     assert many.options == options | {"instances": 2, "gpu_file": "f", "kv_dtype": "k", "weight_dtype": "w"}
     assert many.arguments[2].options == {"tp": 1, "dp": 3, "ep": 5}
+    started = {"max_num_seqs": "48", "max_num_batched_tokens": 2048.0, "tensor_parallel_size": 2}
+    of_log = ServerTable(model="m", gpu="g").server(1, started)
+    assert of_log.options == options | {"max_num_seqs": 48, "max_num_batched_tokens": 2048}
+    assert of_log.arguments[2].options["tp"] == 2
+    own = ServerTable(model="m", gpu="g", tp=4, max_num_seqs=16, max_num_batched_tokens=512).server(1, started)
+    assert own.options == options | {"max_num_seqs": 16, "max_num_batched_tokens": 512}
+    assert own.arguments[2].options["tp"] == 4
+    effects = ServerTable(model="m", gpu="g", calibration="c", utilization_frac=0.8).server(1, {}).options
+    assert effects.pop("effects").arguments == ("c",) and effects == options | {"utilization": 0.8}
     log = {"release": "0.9", "tensor_parallel_size": None}
     assert ServerTable(model="m", gpu="g").server(1, log).options["release"] == "0.9"
     assert "release" not in ServerTable(model="m", gpu="g", backend="sglang").server(1, log).options

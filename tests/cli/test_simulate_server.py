@@ -171,6 +171,8 @@ def test_rows_of_requests_are_written_with_their_columns_and_nothing_is_where_th
     assert not out.exists()
     simulate_server._write(out, [{"a": "x", "b": 1 / 3, "c": 7}, {"a": "y", "b": math.nan, "c": 8}])
     assert out.read_text() == "a,b,c\nx,0.333333,7\ny,,8\n"
+    simulate_server._write(out, [{"a": 1}])
+    assert out.read_text() == "a\n1\n"
 
 
 def test_the_first_request_of_each_pool_is_the_first_of_its_rows():

@@ -90,7 +90,7 @@ def ran(made, **given):
     """What a command makes of options, of which those in `given` were typed."""
     defaults = {name: one.default for name, one in made.__signature__.parameters.items() if name != "ctx"}
     source = lambda name: Record(name="COMMANDLINE" if name in given else "DEFAULT")
-    return made(Record(get_parameter_source=source, info_name="two words"), **defaults | given)
+    return made(Record(get_parameter_source=source, info_name="dmodels two words"), **defaults | given)
 
 
 def test_what_was_typed_is_asked_and_the_rest_is_the_models(monkeypatch):

@@ -187,13 +187,16 @@ def test_turned_rows_stand_beside_each_other_as_many_as_fit_under_one_title():
     """Four of 20 characters and a column of names: by threes at 80 columns, each time with the names."""
     head = ["name", *(f"number {k}" for k in range(6))]
     rows = [[f"row {i} {'x' * 12}", *(100 * i + k for k in range(6))] for i in range(4)]
-    console = Console(file=io.StringIO(), width=80, force_terminal=False, color_system=None)
-    first, second = fitted(("Title", head, rows), console)
+    at = lambda width: Console(file=io.StringIO(), width=width, force_terminal=False, color_system=None)
+    first, second = fitted(("Title", head, rows), at(80))
     assert (first.title, second.title) == ("Title", None)
     heads = [[str(column.header) for column in grid.columns] for grid in (first, second)]
     assert heads == [["name", *(row[0] for row in rows[:3])], ["name", rows[3][0]]]
     assert [list(column.cells) for column in second.columns] == [head[1:], [str(300 + k) for k in range(6)]]
     assert [list(column.cells)[2] for column in first.columns] == ["number 2", "2", "102", "202"]
+    three = 12 + 3 * 21  # a border, the names and a column of each, with a border and two blanks
+    many = [len(fitted(("Title", head, rows), at(width))[0].columns) - 1 for width in (three, three - 1, 40, 10)]
+    assert many == [3, 2, 1, 1]
 
 
 def test_columns_in_turn_are_as_many_as_fit_each_time_behind_the_first():

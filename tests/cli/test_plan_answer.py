@@ -146,6 +146,36 @@ def test_a_plan_is_written_before_it_is_shown_as_its_file_ends(world, tmp_path, 
     assert capsys.readouterr().err == f"table: {table}\n"
 
 
+def test_a_plan_is_asked_again_with_its_own_words_and_written_to_what_it_may_be(world, tmp_path, monkeypatch, capsys):
+    seen = []
+    monkeypatch.setattr(plan, "answer", lambda asked, form, again, **how: seen.append(again) or 0)
+    for argv, again in (
+        (["dmodels", "plan", "--rate", "2 req/s"], "dmodels plan --rate '2 req/s'"),
+        (["dmodels", "plan"], "dmodels plan"),
+        (["dmodels", "report", "plan"], "dmodels plan"),
+        (["python"], "dmodels plan"),
+    ):
+        monkeypatch.setattr("sys.argv", argv)
+        assert asked() == 0 and seen.pop() == again
+    monkeypatch.undo()
+    assert asked("--out", str(tmp_path / "x.doc")) == 2
+    endings = ".html, .htm, .csv, .parquet or .arrow"
+    assert capsys.readouterr().err.endswith(f"x.doc: a name that ends in {endings} is accepted\n")
+
+
+def test_all_that_is_found_beside_a_plan_has_a_name_of_its_own(monkeypatch):
+    monkeypatch.setattr(plan_json, "result", lambda *given: {"given": given[1:]})
+    monkeypatch.setattr(Beside, "parted", lambda more, found: None)
+    monkeypatch.setattr(plan, "_feasible", lambda found, more: True)
+    of = lambda name: Record(to_dict=lambda: f"what {name} is")
+    names = {"checks": "verification", "now": "running_now", "limit": "solved", "apart": "classes"}
+    names |= {"together": "by_priority", "regions": "regions"}
+    for field, name in names.items():
+        told = {"given": ([], [], []), "feasible": True, name: f"what {field} is"}
+        assert plan._result("found", Beside(**{field: of(field)})) == told
+    assert plan._result("found", Beside(["c"], ["s"], ["t"]))["given"] == (["c"], ["s"], ["t"])
+
+
 def test_a_deployment_is_written_to_its_folder_and_no_page(world, tmp_path, monkeypatch):
     wrote = []
     monkeypatch.setattr(deployments.Deployments, "write", lambda tools, of: wrote.append((tools, of)))

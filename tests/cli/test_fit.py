@@ -146,6 +146,7 @@ def test_the_document_of_a_fit_part_by_part():
         "spread80": found.spread80,
         "sweeps": ["a sweep"],
     }
+    assert [*_result(found)["errors"]] == ["before", "after", "held_out"]
 
 
 def test_a_fit_is_asked_for_written_and_shown(monkeypatch, tmp_path, capsys):

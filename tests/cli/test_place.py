@@ -257,6 +257,7 @@ def test_the_document_of_an_answer_part_by_part():
     assert result == {name: getattr(found, name) for name in (*names.split(), "pooled", "notes")} | {
         "cheapest": "the mix"
     }
+    assert [*result] == [*names.split(), "pooled", "notes", "cheapest"]
 
 
 def test_figures_are_drawn_and_pages_written_as_the_ending_says(monkeypatch, tmp_path):

@@ -195,7 +195,7 @@ def test_what_does_not_fit_is_told_with_what_would(capsys):
 
 def test_the_document_of_a_size_part_by_part():
     found = sized(mixed="mixed", fixes="fixes")
-    assert size._result(found) == {
+    wanted = {
         "fits": True,
         "reasons": "ok",
         "sequences_per_instance_count": 1234.0,
@@ -221,6 +221,35 @@ def test_the_document_of_a_size_part_by_part():
         "need_bytes": 80 * GIB,
         "fixes": "fixes",
     }
+    made = size._result(found)
+    assert made == wanted and [*made] == [*wanted] and [*made["per_gpu"]] == [*wanted["per_gpu"]]
+
+
+def test_a_size_is_called_with_each_option_as_its_own_argument():
+    asked = {"model": "m", "gpu": "g", "tp": 2, "pp": 3, "dp": 4, "ep": 8, "context_tokens": 5000, "workload": "w"}
+    asked |= {"utilization_frac": 0.8, "block_tokens": 32, "batched_tokens": 4096, "max_num_seqs": 77, "gpu_file": "f"}
+    made = size.SizeAsked(**asked, weight_dtype="FP8", kv_dtype="Fp4", backend="sglang", release="0.5").call()
+    model, gpu, parallel, context, workload = made.arguments
+    assert (model.target, model.arguments[1]) == ("dmodels.models.memory:with_kv_dtype", "fp4")
+    inner = model.arguments[0]
+    assert (inner.target, inner.arguments[1]) == ("dmodels.models.memory:with_weight_dtype", "fp8")
+    assert inner.arguments[0].arguments == ("m",) and gpu.arguments == ("g", "f") and workload.arguments == ("w",)
+    assert parallel.options == {"tp": 2, "pp": 3, "dp": 4, "ep": 8} and context == 5000
+    assert made.options == {
+        "utilization": 0.8,
+        "block_tokens": 32,
+        "batched_tokens": 4096,
+        "max_sequences": 77,
+        "backend": "sglang",
+        "release": "0.5",
+    }
+    plain = size.SizeAsked(model="m", gpu="g").call()
+    assert len(plain.arguments) == 4 and plain.arguments[0].arguments == ("m",)
+    defaults = {"block_tokens": 16, "batched_tokens": 8192, "backend": "vllm", "release": ""}
+    assert (
+        plain.options == defaults
+        and size.SizeAsked(model="m", gpu="g", tp=2, pp=3, dp=4, ep=5).layout == "tp2pp3dp4ep5"
+    )
 
 
 def test_a_size_states_what_was_asked_and_shows_it(monkeypatch):
@@ -233,8 +262,26 @@ def test_a_size_states_what_was_asked_and_shows_it(monkeypatch):
 
     monkeypatch.setattr(size.Form, "give", give)
     monkeypatch.setattr(size, "_show", lambda inputs, found: (inputs["gpu"], found))
-    assert main(["size", "--model", "qwen3-8b", "--gpu", "h200", "--tp", "2", "--utilization", "0.01"]) == 0
+    assert (
+        main(
+            [
+                "size",
+                "--model",
+                "qwen3-8b",
+                "--gpu",
+                "h200",
+                "--tp",
+                "2",
+                "--utilization",
+                "0.01",
+                "--weight-dtype",
+                "fp8",
+            ]
+        )
+        == 0
+    )
     stated = seen.pop("inputs")
+    assert stated["weight_dtype"] == "fp8"
     assert (stated["utilization_frac"], stated["parallel"], stated["kv_dtype"]) == (
         0.01,
         "tp2pp1dp1ep1",

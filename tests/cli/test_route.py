@@ -134,3 +134,20 @@ def test_values_of_a_worker_are_one_for_all_or_one_for_each(option, name, capsys
     code, seen = run(capsys, option, *line)
     assert code == 2
     assert seen.err == f"dmodels: --{name} has 2 values; accepted are 1 or 3, one per worker\n"
+
+
+def test_of_several_mistakes_the_first_parameter_of_the_law_is_told(capsys):
+    wrong = {"--a": "1 s,2 s", "--b": "1 s,2 s", "--d": "1 s,2 s", "--saturation": "1,2"}
+    for name in list(wrong):
+        _, seen = run(capsys, "--workers", "3", *(word for pair in wrong.items() for word in pair))
+        assert seen.err.startswith(f"dmodels: {name} has 2 values")
+        del wrong[name]
+
+
+def test_a_law_has_a_value_of_each_worker():
+    made = route.RouteAsked(workers=3, requests=12, prefixes=4, a_s="1 ms", n_sat="7,8,9", beta=1.5).call()
+    game = made.arguments[0]
+    assert game.arguments[:2] == (12, 4) and game.arguments[3] == pytest.approx(0.015)
+    law = game.arguments[2].arguments
+    assert law == ([1e-3] * 3, [0.02] * 3, [0.01] * 3, [7.0, 8.0, 9.0], [1.5] * 3)
+    assert made.options == {"runs": 200, "seed": 0, "tau": 0.0} and game.label == "game"

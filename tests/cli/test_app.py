@@ -156,6 +156,7 @@ def test_a_parser_ends_in_every_way_that_it_has(monkeypatch, capsys):
         return stopped
 
     kept = []
+    monkeypatch.setattr(app, "SAID", Record(set=lambda: None))
     monkeypatch.setattr(app, "keep_compiled", lambda: kept.append(1))
     for how, code in ((None, 0), (1, 1), (stops(typer.Exit(4)), 4)):
         monkeypatch.setattr(app, "click_command", ends(how))

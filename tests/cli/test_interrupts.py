@@ -189,5 +189,5 @@ def test_signs_of_life_come_every_second_with_the_seconds_that_have_passed(waits
     assert (ticking["name"], ticking["daemon"]) == ("dmodels-progress", True)
 
 
-def test_nothing_was_said_at_the_start():
-    assert (interrupts.QUIET_S, interrupts.GRACE_S) == (1.0, 1.5) and not interrupts.SAID.is_set()
+def test_a_sign_comes_every_second_and_an_interrupt_has_a_second_and_a_half():
+    assert (interrupts.QUIET_S, interrupts.GRACE_S) == (1.0, 1.5)

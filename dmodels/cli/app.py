@@ -45,7 +45,8 @@ def run(argv: list[str]) -> int:
         SAID.set()
         return _complain("interrupted", INTERRUPTED)
     except MemoryError as error:
-        return _complain(f"more memory is needed than there is ({error or 'no more'}); accepted is less", BAD_INPUT)
+        lacking = str(error) or "no more"
+        return _complain(f"more memory is needed than there is ({lacking}); accepted is less", BAD_INPUT)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in EXTRA:
             return _complain(f"{argv[0]} needs {error.name}: {how_to_install(error.name)}", BAD_INPUT)
@@ -90,9 +91,7 @@ def click_command(name: str) -> Any:
 
     module = import_module(f"dmodels.cli.{name.replace(' ', '_')}")
     help_names = {"help_option_names": ["-h", "--help"]}
-    app = typer.Typer(
-        add_completion=False, pretty_exceptions_enable=False, context_settings=help_names, rich_markup_mode=None
-    )
+    app = typer.Typer(add_completion=False, context_settings=help_names, rich_markup_mode=None)
     app.command(name, help=module.__doc__)(module.command)
     return typer.main.get_command(app)
 

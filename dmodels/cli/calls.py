@@ -27,10 +27,6 @@ class Code:
     label: str = ""  # the variable that holds the value; "": it is written where it is used
     _made: list[Any] = field(default_factory=list)
 
-    def then(self, method: str, *arguments: Any, **options: Any) -> Code:
-        """The call of a method of the value; None is left to the method's default."""
-        return call(method, *arguments, owner=self, **options)
-
     def attribute(self, name: str) -> Code:
         """An attribute of the value."""
         return Code(name, self)
@@ -80,12 +76,12 @@ class Code:
         return _listed(head + "(", given, ")", indent, imports, lines)
 
 
-def call(target: str, *arguments: Any, label: str = "", owner: Code | None = None, **options: Any) -> Code:
+def call(target: str, *arguments: Any, label: str = "", **options: Any) -> Code:
     """The call of "module:name"; `label` is the variable that holds its value in the printed code. Options that are
     None, and arguments at the end, are left to the function's defaults."""
     while arguments and arguments[-1] is None:
         arguments = arguments[:-1]
-    return Code(target, owner, arguments, {name: x for name, x in options.items() if x is not None}, label)
+    return Code(target, None, arguments, {name: x for name, x in options.items() if x is not None}, label)
 
 
 def _run(value: Any) -> Any:

@@ -61,7 +61,7 @@ def command(
     deploy: Deploy = None,
     from_deployment: Running = None,
 ) -> int:
-    again = "dmodels plan " + shlex.join(sys.argv[2:]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
+    again = shlex.join(["dmodels", *sys.argv[1:]]) if sys.argv[1:2] == ["plan"] else "dmodels plan"
     tools = Deployments(deploy, out if deploy else None, tuple(from_deployment or ()))
     tools.check()
     page = None if deploy else out

@@ -53,7 +53,7 @@ def show(tables: Iterable[Table]) -> None:
 
     from rich.console import Console
 
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, soft_wrap=False, markup=False)
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200, markup=False)
     for table in tables:
         for grid in fitted(table, console):
             with console.capture() as text:  # rich itself ends the program where the reader of a pipe has gone

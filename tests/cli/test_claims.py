@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 
 import pytest
 
@@ -67,3 +68,64 @@ def test_the_library_call_is_shown(capsys):
     namespace = {}
     exec(out.replace("catalog.claim(", "found = catalog.claim("), namespace)
     assert namespace["found"]["id"] == "TB-1"
+
+
+def test_all_claims_or_one_are_asked_for_and_stated(monkeypatch, capsys):
+    seen = {}
+
+    def give(form, call, inputs, result, show, *, feasible=None, write=None):
+        entry = {"id": "X-1", "page": "x.py", "says": "so"}
+        seen.update(target=call.target, arguments=call.arguments, inputs=inputs(entry), before=result(entry))
+        if write:
+            seen["feasible"] = [feasible(entry)]
+            write(entry)
+            seen["feasible"].append(feasible(entry))
+        seen["result"] = result(entry)
+        show(entry)
+        return 0
+
+    monkeypatch.setattr(claims.Form, "give", give)
+    monkeypatch.setattr(claims, "check", lambda page: (page != "x.py", f"ran {page}"))
+    monkeypatch.setattr(claims, "_show", lambda entry, line: seen.update(shown=(entry["id"], line)))
+    monkeypatch.setattr(claims, "_list", lambda entry: seen.update(listed=entry["id"]))
+    assert run(capsys, "X-1")[0] == 0
+    entry, none = {"id": "X-1", "page": "x.py", "says": "so"}, {"passed": None, "line": "not run"}
+    assert (seen["target"], seen["arguments"]) == ("dmodels:catalog.claim", ("X-1",))
+    assert seen["inputs"] == {"name": "X-1", "run": True} and seen["before"] == entry | {"check": none}
+    assert seen["result"] == entry | {"check": {"passed": False, "line": "ran x.py"}}
+    assert seen["feasible"] == [True, False] and seen["shown"] == ("X-1", "ran x.py")
+    assert run(capsys, "X-1", "--no-run")[0] == 0
+    assert seen["result"] == seen["before"] and seen["feasible"] == [True, True] and seen["inputs"]["run"] is False
+    for more, verdict in (([], ()), (["--verdict", "proved"], ("proved",))):
+        assert run(capsys, *more)[0] == 0
+        assert (seen["target"], seen["arguments"]) == ("dmodels:catalog.claims", verdict) and seen["listed"] == "X-1"
+        assert seen["result"] == entry and seen["inputs"] == {"verdict": "".join(verdict)}
+
+
+def test_a_page_is_run_and_its_last_line_told(monkeypatch, tmp_path, capsys):
+    """What a failure says goes to stderr; without pytest, and where it ends without a word, that is the line."""
+    ran = []
+    monkeypatch.setattr(claims, "ROOT", tmp_path)
+    (tmp_path / "x.py").write_text("")
+
+    def done(code, out, err=""):
+        made = subprocess.CompletedProcess([], code, out, err)
+        monkeypatch.setattr(subprocess, "run", lambda line, **how: ran.append((line, how)) or made)
+        return claims.check("x.py")
+
+    assert done(0, "a\n\n== 2 passed in 1 s ==\n") == (True, "2 passed in 1 s")
+    assert capsys.readouterr() == ("", "")
+    assert done(1, "why\n= 1 failed =\n", "more\n") == (False, "1 failed")
+    assert capsys.readouterr() == ("", "why\n= 1 failed =\nmore\n\n")
+    assert done(4, "") == (False, "pytest ended with 4")
+    line, how = ran[0]
+    assert line == [sys.executable, "-m", "pytest", "--color=no", "-p", "no:cacheprovider", "x.py"]
+    assert how == {"cwd": tmp_path, "capture_output": True, "text": True}
+    monkeypatch.setattr(claims, "find_spec", lambda name: None if name == "pytest" else 1)
+    assert claims.check("x.py") == (None, "not run: checks need pytest; install dmodels[test]")
+    assert claims.check("y.py") == (None, "not run: the pages are in the source tree, not in the installed package")
+    assert len(ran) == 3
+
+
+def test_the_source_tree_is_where_the_package_is():
+    assert (claims.__file__ or "").startswith(str(claims.ROOT / "dmodels"))

@@ -7,7 +7,10 @@ from importlib import import_module
 from types import SimpleNamespace as Record
 
 from dmodels.cli import main
-from dmodels.cli.fit import _outlier_table, _write
+from dmodels.cli.command import Form
+from dmodels.cli.fit import MACHINE, MachineTable, _outlier_table, _result, _sweep_table, _tables, _write
+
+GIVE = Form.give  # answers made by hand are no documents to be audited
 
 
 def test_rows_are_counted_by_what_became_of_them(capsys):
@@ -52,3 +55,122 @@ def test_the_errors_of_kernels_are_a_table_and_a_document(monkeypatch, tmp_path,
     assert (told["command"], told["schema"]) == ("operators", "dmodels.operators/1")
     assert told["result"]["skipped"] == [{"table": "x.parquet", "reason": "no GPU"}]
     assert asked == [("some/", ("all_reduce",)), ("some/", ())]
+
+
+MACHINES = [("h100_sxm", "vllm", "fp8"), ("h200_sxm", "sglang", "bf16")]
+
+
+def fitted(**more):
+    """A fit whose numbers all differ."""
+    of = lambda k: {
+        metric: Record(count=10 * k + i, median=0.1 * k + 0.01 * i, p90=0.2 * k + 0.05 * i)
+        for i, metric in enumerate(("ttft", "tpot"), start=1)
+    }
+    table = [
+        {"gpu": gpu, "backend": engine, "precision": bits, "mfu": 0.51239 + k, "hbm": 0.25 + k}
+        for k, (gpu, engine, bits) in enumerate(MACHINES)
+    ]
+    known = {"before": of(1), "after": of(2), "held_out": of(3), "table": table, "outliers": [], "sweeps": []}
+    known |= {"spread80": {"ttft": (0.71239, 1.413), "tpot": (0.854, 1.2214)}, "rejected": [], "own": "calibration"}
+    return Record(**known | more)
+
+
+def test_the_tables_of_a_fit_one_after_the_other():
+    """Errors in per cent, efficiencies and factors to three digits."""
+    errors, efficiencies, spread = _tables(fitted())
+    assert errors[0] == "Absolute error"
+    assert dict(zip(errors[1], errors[2][0], strict=True)) == {
+        "latency": "ttft",
+        "rows": 11,
+        "median before": "11.0 %",
+        "after": "21.0 %",
+        "after, held out": "31.0 %",
+        "P90 before": "25.0 %",
+        "after ": "45.0 %",
+        "after, held out ": "65.0 %",
+    }
+    assert errors[2][1] == ["tpot", 12, "12.0 %", "22.0 %", "32.0 %", "30.0 %", "50.0 %", "70.0 %"]
+    heads = ["efficiency", "h100_sxm vllm fp8", "h200_sxm sglang bf16"]
+    rows = [["mfu", 0.512, 1.512], ["hbm", 0.25, 1.25]]
+    assert efficiencies == ("Efficiencies after the fit", heads, rows)
+    title = "80 % of new points, as factors on a prediction after the fit"
+    assert spread == (title, ["latency", "from", "to"], [["ttft", 0.712, 1.413], ["tpot", 0.854, 1.221]])
+    odd = [("r7", "ttft", 912.0, 101.0, "far")]
+    *_, (title, head, rows) = _tables(fitted(outliers=odd))
+    assert (title, rows) == ("Outliers (kept, with little weight)", [["r7", "ttft", 912.0, 101.0, "far"]])
+    assert head == ["row", "latency", "measured [ms]", "against [ms]", "why"]
+
+
+SWEEP = {
+    "name": "runs.json",
+    "concurrency_count": [1.34, 15.76],
+    "throughput_rps": [0.51234, 4.711],
+    "ttft_s": [0.12345, 0.5678],
+    "tpot_s": [0.0101, 0.030304],
+    "step_base_s": 0.02254,
+    "step_base_interval_s": (0.021, 0.0244),
+    "step_per_sequence_s": 5.51e-4,
+    "step_per_sequence_interval_s": (5.1e-4, 6.2e-4),
+    "knee_count": 12.34,
+    "knee_interval_count": (9.1, 15.24),
+    "ceiling_rps": 5.314,
+    "contradictions": ("throughput falls", "TTFT falls"),
+}
+
+
+def test_a_sweep_of_loads_says_below_them_what_they_say():
+    title, head, rows = _sweep_table(Record(**SWEEP))
+    assert (title, head) == ("Load sweep: runs.json", ["in flight", "req/s", "TTFT [ms]", "TPOT [ms]"])
+    assert rows == [
+        [1.3, "0.512", "123.5", "10.1"],
+        [15.8, "4.71", "567.8", "30.3"],
+        ["TPOT", "", "22.5 (21 to 24.4) ms", "+ 0.551 (0.51 to 0.62) ms each in flight"],
+        ["knee 12.3", "at most 5.31", "9.1 to 15.2", ""],
+        ["!", "throughput falls", "", ""],
+        ["!", "TTFT falls", "", ""],
+    ]
+    quiet = {"knee_count": float("nan"), "contradictions": ()}
+    assert _sweep_table(Record(**SWEEP | quiet))[2] == rows[:3]
+    *_, last = _tables(fitted(sweeps=[Record(**SWEEP)]))
+    assert last == (title, head, rows)
+
+
+def test_the_document_of_a_fit_part_by_part():
+    out = [Record(id="b", line=3, reason="no GPU")]
+    found = fitted(outliers=["odd"], rejected=out, sweeps=[Record(to_dict=lambda: "a sweep")])
+    assert _result(found) == {
+        "errors": {"before": found.before, "after": found.after, "held_out": found.held_out},
+        "efficiencies": found.table,
+        "outliers": ["odd"],
+        "rejected": [{"id": "b", "line": 3, "reason": "no GPU"}],
+        "spread80": found.spread80,
+        "sweeps": ["a sweep"],
+    }
+    assert [*_result(found)["errors"]] == ["before", "after", "held_out"]
+
+
+def test_a_fit_is_asked_for_written_and_shown(monkeypatch, tmp_path, capsys):
+    """The calibration says which files it is of; the tables go to stdout, what was left out to stderr."""
+    asked, written = [], []
+    found = fitted(rows=[0], rejected=[Record(id="b", line=3, reason="no GPU")])
+    refit = import_module("dmodels.fit.refit")
+    monkeypatch.setattr(refit, "refit", lambda *given, **how: asked.append((given, how)) or found)
+    monkeypatch.setattr(refit, "written", lambda *given: written.append(given) or "the calibration")
+    monkeypatch.setattr(Form, "give", GIVE)
+    out = tmp_path / "mine.json"
+    assert main(["fit", "a/rows.csv", "b.csv", "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert told.err.splitlines() == ["skipped b (line 3): no GPU", "1 row used, 1 skipped, 0 outliers"]
+    assert [title for title in ("Absolute error", "Efficiencies", "80 %") if title in told.out] and len(asked) == 1
+    assert written == [("calibration", "rows.csv, b.csv")] and out.read_text() == "the calibration"
+    assert main(["fit", "a/rows.csv", "--tp", "2", "--steps", "3"]) == 0 and len(written) == 1
+    assert asked[0] == ((["a/rows.csv", "b.csv"],), {"max_steps": 15})
+    (files,), how = asked[1]
+    assert files == "a/rows.csv" and how["max_steps"] == 3 and how["machine"].tp == 2
+
+
+def test_a_machine_is_what_was_said_of_it():
+    assert MachineTable().machine() is None
+    said = {"model": "m", "gpu": "g", "engine": "e", "precision": "p", "tp": 2, "dp": 3, "ep": 4}
+    assert tuple(said) == MACHINE and MachineTable(**said).machine().options == said
+    assert MachineTable(dp=3).machine().options == {"dp": 3}

@@ -6,10 +6,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace as Record
 
 import pytest
 
-from dmodels.cli import COMMANDS, main
+from dmodels.cli import COMMANDS, completion, main
 from dmodels.cli.init import KINDS
 from dmodels.cli.schema import read_scenario
 
@@ -81,3 +82,65 @@ def test_fish_is_told_when_to_offer_what_and_what_it_is(capsys):
     assert (
         offered["__fish_seen_subcommand_from plan", "ttft-p99"] == offered["__fish_seen_subcommand_from plan", "ttft"]
     )
+
+
+def test_the_file_is_written_whole_where_it_is_asked_and_said(tmp_path, monkeypatch, capsys):
+    """It names itself where it says what reads it."""
+    out = tmp_path / "mine.toml"
+    assert main(["init", "split", "--out", str(out)]) == 0
+    assert capsys.readouterr() == (f"wrote {out}; its first lines say what reads it\n", "")
+    assert f"dmodels split {out}" in out.read_text() and "examples/split.toml" not in out.read_text()
+    before = out.read_text()
+    assert main(["init", "sweep", "--out", str(out)]) == 2 and out.read_text() == before
+    assert capsys.readouterr().err == f"dmodels: --out {out}: is there already; --force writes over it\n"
+    assert main(["init", "sweep", "--out", str(out), "--force"]) == 0 and "dmodels sweep" in out.read_text()
+    assert main(["init", "sweep", "--out", str(tmp_path / "x.txt")]) == 2 and not (tmp_path / "x.txt").exists()
+    assert main(["init", "plam"]) == 2
+    assert "scenario 'plam' is unknown; the nearest are plan" in capsys.readouterr().err
+
+
+def test_scripts_of_shells_line_by_line(monkeypatch, capsys):
+    """Of two commands, of which one has another of two words beside it."""
+    monkeypatch.setattr(completion, "COMMANDS", {"fit": "it's fitted", "fit operators": "kernels", "watch": "seen"})
+    option = lambda *opts, **more: Record(opts=opts, secondary_opts=more.pop("off", ()), **more)
+    params = {
+        "fit": [option("rows", help="rows"), option("--tp", "-t", help="a \\ b's"), option("--run", off=("--no-run",))],
+        "watch": [option("--gpu", help=None)],
+    }
+    monkeypatch.setattr(completion, "click_command", lambda name: Record(params=params[name]))
+    assert main(["completion", "bash"]) == 0
+    bash = capsys.readouterr().out
+    assert bash.splitlines() == [
+        "_dmodels() {",
+        '  local word="${COMP_WORDS[COMP_CWORD]}" words=""',
+        '  if [ "$COMP_CWORD" -eq 1 ]; then',
+        '    COMPREPLY=($(compgen -W "fit watch" -- "$word"))',
+        "    return",
+        "  fi",
+        '  case "${COMP_WORDS[1]}" in',
+        '    fit) words="--help --tp --run --no-run" ;;',
+        '    watch) words="--help --gpu" ;;',
+        "  esac",
+        '  case "$word" in',
+        '    -*) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;',
+        '    *) COMPREPLY=($(compgen -f -- "$word")) ;;',
+        "  esac",
+        "}",
+        "complete -o filenames -F _dmodels dmodels",
+    ]
+    assert main(["completion", "zsh"]) == 0
+    assert capsys.readouterr().out == f"autoload -U +X bashcompinit && bashcompinit\n{bash}"
+    assert main(["completion", "fish"]) == 0
+    none, seen = "'not __fish_seen_subcommand_from fit watch'", "'__fish_seen_subcommand_from"
+    assert capsys.readouterr().out.splitlines() == [
+        f"complete -c dmodels -f -n {none} -a fit -d 'it\\'s fitted'",
+        f"complete -c dmodels -f -n {none} -a watch -d 'seen'",
+        f"complete -c dmodels -n {seen} fit' -l help -d 'show the help'",
+        f"complete -c dmodels -n {seen} fit' -l tp -d 'a \\\\ b\\'s'",
+        f"complete -c dmodels -n {seen} fit' -l run -d ''",
+        f"complete -c dmodels -n {seen} fit' -l no-run -d ''",
+        f"complete -c dmodels -n {seen} watch' -l help -d 'show the help'",
+        f"complete -c dmodels -n {seen} watch' -l gpu -d ''",
+    ]
+    assert main(["completion", "tcsh"]) == 2
+    assert capsys.readouterr().err == "dmodels: shell 'tcsh' is unknown; the nearest are zsh, fish, bash\n"

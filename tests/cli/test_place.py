@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace as Record
 
 import numpy as np
 import pytest
 
-from dmodels.cli import main
+from dmodels.cli import main, place
 from dmodels.cli.place import POOLED
 from dmodels.report.text import table
 
@@ -159,3 +160,140 @@ def test_a_gib_costs_less_the_slower_its_tier():
 
     assert PRICES["hbm"] > 3 * PRICES["dram"] and 3 <= PRICES["dram"] <= 10
     assert 0.05 <= PRICES["ssd"] <= 0.3 and PRICES["remote"] == 0
+
+
+def placed(**more):
+    """An answer whose numbers all differ; policies were replayed at sizes that LRU was evaluated at among others."""
+    tier = {"blocks_count": 640, "block_mib": 512.0, "usd_per_gib": 5.0}
+    tiers = [
+        Record(tier="HBM", size_gib=320.0, read_s=1e-4, served_frac=0.2, **tier),
+        Record(tier="remote", size_gib=math.inf, read_s=3e-3, served_frac=0.55, **tier),
+    ]
+    blocks, replayed = [1, 2, 3, 4, 5, 6, 7, 8], [2, 4, 6, 8]
+    of = lambda k, many: np.array([k + x / 100 for x in many])
+    curves = Record(blocks=np.array(blocks), replayed_blocks=np.array(replayed), belady_frac=of(1, blocks))
+    curves.usable_frac, curves.shuffled_frac = of(2, blocks), of(5, blocks)
+    curves.kvbm_usable_frac, curves.lfu_usable_frac = of(3, replayed), of(4, replayed)
+    curves.recomputed_flop, curves.prefill_s = 1e12 * of(6, blocks), of(7, blocks) / 1e3
+    known = {"feasible": True, "problem": "", "tiers": tiers, "curves": curves, "access_s": 0.0123, "vary": "vary"}
+    known |= {"use": Record(requests_count=1200, accesses_count=34_000), "first_token_s": 0.4567, "mix": None}
+    known |= {"recomputed_flop": 9e12, "promotion": "promotion", "purchases": [], "sharing": None, "pooled": []}
+    return Record(**known | {"notes": ["a note"]} | more)
+
+
+def rows_of(shown):
+    title, head, rows = shown
+    return title, [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def test_tiers_are_told_as_they_are_and_caches_by_every_second_size_and_the_largest():
+    tiers, sizes = map(rows_of, place._tables(placed()))
+    hbm = {"tier": "HBM", "size [GiB]": 320, "blocks": 640, "read a block [ms]": 0.1, "serves": 0.2}
+    remote = {"tier": "remote", "size [GiB]": math.inf, "blocks": 640, "read a block [ms]": 3, "serves": 0.55}
+    assert tiers[0] == "Tiers as they are" and tiers[1][0] == hbm | {"price [$/GiB]": 5}
+    assert [list(row.values()) for row in tiers[1]][1] == [*remote.values(), 5]
+    assert [list(row) for row in tiers[1]] == [[*hbm, "price [$/GiB]"]] * 2
+    told = lambda n: {
+        "blocks": n,
+        "GiB": n / 2,
+        "optimum": 1 + n / 100,
+        "LRU": 2 + n / 100,
+        "KVBM": 3 + n / 100,
+        "LFU": 4 + n / 100,
+        "Che, shuffled": 5 + n / 100,
+        "recomputed [TFLOP/request]": 6 + n / 100,
+        "prefill [ms]": 7 + n / 100,
+    }
+    assert sizes[0] == "By cache size" and [row["blocks"] for row in sizes[1]] == [2, 6, 8]
+    for row in sizes[1]:
+        assert row == pytest.approx(told(row["blocks"])) and list(row) == list(told(1))
+
+
+def test_what_could_be_bought_shared_and_pooled_stands_in_this_order():
+    buy = lambda name, **added: Record(
+        name=name, added_gib=added, usd=12.5, hit_frac=0.3, first_token_s=0.25, saved_usd_per_hour=0.75, payback_h=17.0
+    )
+    layout = Record(name="apart", hit_frac=0.4, first_token_s=0.125, ceiling_frac=0.6, equal_blocks=99)
+    layout.saved_usd_per_hour = 1.25
+    games = Record(name="all", isolated_s=4e-3, selfish_s=3e-3, coordinated_s=2e-3, bound_s=1e-3, pooling_frac=0.25)
+    games.coordination_frac, games.coordination_most_frac = 0.0512, 0.3333
+    sharing = Record(workers=8, layouts=[layout])
+    full = placed(purchases=[buy("SSD", SSD=1500.0)], mix=buy("mix", HBM=1.5, DRAM=20_000.0), sharing=sharing)
+    full.pooled = [games]
+    _, _, bought, shared, pooled = map(rows_of, place._tables(full))
+    of = {"price [$]": 12.5, "hit rate": 0.3, "first token [ms]": 250, "saves [$/h]": 0.75, "paid back [h]": 17}
+    assert bought == (
+        "What to buy",
+        [{"buy": "mix", "GiB": "1.5 HBM, 2e+04 DRAM"} | of, {"buy": "SSD", "GiB": "1,500 SSD"} | of],
+    )
+    assert list(bought[1][0]) == ["buy", "GiB", *of]
+    layouts = {"layout": "apart", "hit rate": 0.4, "first token [ms]": 125, "ceiling": 0.6}
+    layouts |= {"blocks for the pool's hits": 99, "saves [$/h]": 1.25}
+    assert shared == ("HBM of 8 workers", [layouts]) and list(shared[1][0]) == list(layouts)
+    assert pooled[0] == "The pool as a game: mean read of a block used before" and pooled[1][0]["requests"] == "all"
+    assert [list(row) for row in pooled[1]] == [list(POOLED)]
+    full.mix = None
+    assert [row["buy"] for row in rows_of(place._tables(full)[2])[1]] == ["SSD"]
+    assert rows_of(table("", [buy("no")], place.BUY))[1][0]["GiB"] == "nothing"
+
+
+def test_an_answer_in_words_before_its_tables_and_behind_them(monkeypatch, capsys):
+    """Hits are those of memory that ends: what lies far away is no cache of theirs."""
+    said = (
+        "1,200 requests, 34,000 block accesses: 20.0% hit in memory of limited size, mean access 12.3 ms, first token "
+        "456.7 ms (load and prefill, no queue)."
+    )
+    monkeypatch.setattr(place.render, "show", lambda tables: print([title for title, *_ in tables]))
+    place._show(placed(problem="no room"))
+    titles = "['Tiers as they are', 'By cache size']"
+    assert capsys.readouterr().out.splitlines() == [said, titles, "a note", "Infeasible: no room."]
+    assert place._notes(placed(notes=[])) == []
+
+
+def test_the_document_of_an_answer_part_by_part():
+    found = placed(mix="the mix", pooled="pooled", sharing="sharing", purchases="purchases", problem="none")
+    names = "feasible problem use tiers access_s first_token_s recomputed_flop curves vary promotion purchases sharing"
+    result = place._result(found)
+    assert result == {name: getattr(found, name) for name in (*names.split(), "pooled", "notes")} | {
+        "cheapest": "the mix"
+    }
+    assert [*result] == [*names.split(), "pooled", "notes", "cheapest"]
+
+
+def test_figures_are_drawn_and_pages_written_as_the_ending_says(monkeypatch, tmp_path):
+    from dmodels.report import html, place_figures, style
+
+    done = []
+    monkeypatch.setattr(style, "save", lambda *given: done.append(given))
+    monkeypatch.setattr(place_figures, "figure", lambda answer: ("figure of", answer.access_s))
+    monkeypatch.setattr(place_figures, "drawings", lambda answer: ("drawings of", answer.access_s))
+    monkeypatch.setattr(html, "drawn", lambda answer, drawings: ("drawn", answer.access_s, drawings))
+    monkeypatch.setattr(html, "report", lambda *parts: done.append(parts) or "the page")
+    found, page = placed(problem="no room"), tmp_path / "x.HTML"
+    place._draw(found, None)
+    assert done == []
+    place._draw(found, tmp_path / "x.svg")
+    assert done == [(("figure of", 0.0123), tmp_path / "x.svg")]
+    place._draw(found, page)
+    title, notes, drawn, tables = done[1]
+    assert page.read_text() == "the page" and title == "Where KV blocks live" and len(tables) == 2
+    assert notes == [place._summary(found), "a note", "Infeasible: no room."]
+    assert drawn == ("drawn", 0.0123, ("drawings of", 0.0123))
+
+
+def test_what_is_asked_is_answered_with_its_inputs_and_drawn(monkeypatch, tmp_path):
+    """And a target that cannot be met is no answer."""
+    seen, drawn = {}, []
+
+    def give(form, call, inputs, result, show, *, feasible, write):
+        seen.update(call=call.target, inputs=inputs(None), result=result, show=show)
+        seen["feasible"] = [feasible(placed()), feasible(placed(feasible=False))]
+        write("answer")
+        return 0
+
+    monkeypatch.setattr(place.Form, "give", give)
+    monkeypatch.setattr(place, "_draw", lambda *given: drawn.append(given))
+    assert main(["place", str(EXAMPLE), "--out", str(tmp_path / "x.svg")]) == 0
+    assert seen.pop("inputs")["sharing"]["workers"] == 8 and drawn == [("answer", tmp_path / "x.svg")]
+    told = {"call": "dmodels.studies.place:place", "result": place._result, "show": place._show}
+    assert seen == told | {"feasible": [True, False]}

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dmodels.cli import main
+from dmodels.cli import poa as command
+from dmodels.core.flags import Flag, describe
 from dmodels.games.anarchy import poa_index
+from dmodels.report import routing_figures, style
+from dmodels.report.text import table
+from tests.audit.shown import terminal_tables
 
 
 def rows(n=200, workers=3, seed=0):
@@ -126,3 +132,80 @@ def test_calibration_takes_the_constant_out(tmp_path, capsys):
         assert main(["poa", path, "--window", "50", "--json", *flag]) == 0
         found = [w["poa_hat"] for w in json.loads(capsys.readouterr().out)["result"]["windows"]]
         assert low < min(found) and max(found) < high
+
+
+def told_by_hand():
+    """Two windows of a log, every number of its own."""
+    windows = SimpleNamespace(start_s=[1.0, 2.0], end_s=[3.0, 4.0], ttft_p99_s=[0.5, 0.6], routing=[1.1, 1.2])
+    windows.constant, windows.queueing = [1.3, 1.4], [1.5, 1.6]
+    flags = np.array([0, int(Flag.OVERLOAD)])
+    index = SimpleNamespace(poa_hat=[2.0, 7.0], observed_s=[8.0, 9.0], optimum_s=[4.0, 5.0], flags=flags)
+    index.loads, windows.index = [[1, 2], [3, 4]], index
+
+    class Log(SimpleNamespace):
+        def __len__(self):
+            return 1200
+
+    log = Log(rows_count=1234, workers=["x", "y"], problems={"gap": 30, "clock skew": 4}, reports=["row 1: gap"])
+    log.notices = ["sorted"]
+    return SimpleNamespace(windows=windows, log=log, regime=[0, 2], driver=["constant", "routing"], baseline_s=0.055)
+
+
+def test_windows_have_these_parts_and_columns(capsys):
+    found = told_by_hand()
+    first, second = command._windows(found)
+    told = {"start_s": 1.0, "end_s": 3.0, "ttft_p99_s": 0.5, "routing": 1.1, "constant": 1.3, "queueing": 1.5}
+    told |= {"poa_hat": 2.0, "observed_s": 8.0, "optimum_s": 4.0, "loads": [1, 2]}
+    assert first == told | {"regime": "below", "driver": "constant", "flags": "ok"} and list(first)[:10] == list(told)
+    assert (second["regime"], second["driver"], second["flags"]) == ("saturated", "routing", describe(Flag.OVERLOAD))
+    title, head, rows = table("", [first], command.COLUMNS)
+    assert dict(zip(head, rows[0], strict=True)) == {
+        "end [s]": 3.0,
+        "PoA-hat": 2.0,
+        "TTFT P99 [s]": 0.5,
+        "regime": "below",
+        "driver": "constant",
+        "routing x": 1.1,
+        "constant x": 1.3,
+        "queueing x": 1.5,
+        "flags": "ok",
+    }
+    command._show(found)
+    out, err = capsys.readouterr()
+    ((title, lines),) = terminal_tables(out).items()
+    assert title == "1,200 requests on 2 workers" and [line["PoA-hat"] for line in lines] == ["2", "7"]
+    assert err.splitlines() == ["row 1: gap", "sorted", "34 of 1,234 rows left out; gap: 30, clock skew: 4"]
+    log = {"rows": 1234, "kept": 1200, "workers": ["x", "y"], "problems": {"gap": 30, "clock skew": 4}}
+    log |= {"reports": ["row 1: gap"], "notices": ["sorted"]}
+    assert command._result(found) == {"log": log, "windows": [first, second]}
+    found.log.problems = {}
+    command._show(found)
+    assert capsys.readouterr().err.splitlines() == ["row 1: gap", "sorted"]
+
+
+def test_what_is_asked_of_a_log_is_stated_with_the_baseline_that_was_found(monkeypatch, tmp_path):
+    seen, drawn = {}, []
+
+    def give(form, call, inputs, result, show, *, write):
+        seen.update(call=call.target, inputs=inputs(told_by_hand()), result=result, show=show)
+        write("found")
+        return 0
+
+    monkeypatch.setattr(command.Form, "give", give)
+    monkeypatch.setattr(command, "_draw", lambda *given: drawn.append(given))
+    assert main(["poa", "t.csv", "--plot", str(tmp_path / "x.svg")]) == 0
+    stated = seen.pop("inputs")
+    assert (stated["baseline_s"], stated["log"], stated["limit"], stated["capacity"]) == (0.055, "t.csv", 20, 64.0)
+    assert seen == {"call": "dmodels.studies.router_log:analyse", "result": command._result, "show": command._show}
+    assert drawn == [("found", tmp_path / "x.svg")]
+
+
+def test_the_index_is_drawn_with_its_regimes_to_the_file(monkeypatch):
+    done = []
+    monkeypatch.setattr(routing_figures, "index_over_time", lambda *given: ("drawn", *given))
+    monkeypatch.setattr(style, "paper", lambda drawn: ("on paper", drawn))
+    monkeypatch.setattr(style, "save", lambda *given: done.append(given))
+    command._draw(told_by_hand(), None)
+    assert done == []
+    command._draw(told_by_hand(), "x.svg")
+    assert done == [(("on paper", ("drawn", [3.0, 4.0], [2.0, 7.0], [0, 2])), "x.svg")]

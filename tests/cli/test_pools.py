@@ -1,10 +1,12 @@
 """`dmodels pools`: the paper's table from a bundled workload, raw traces, JSON, and one line for bad input."""
 
 import json
+from types import SimpleNamespace as Record
 
 import pytest
 
-from dmodels.cli import main
+from dmodels.cli import main, pools
+from tests.audit.shown import terminal_tables
 
 
 def _run(capsys, *argv):
@@ -71,3 +73,98 @@ def test_a_bad_trace_is_one_line_and_exit_code_2(capsys, tmp_path, text):
     path.write_text(text)
     code, out, err = _run(capsys, "--trace", str(path))
     assert code == 2 and out == "" and err.count("\n") == 1 and "t.csv" in err
+
+
+def studied(**more):
+    """A study of two thresholds whose numbers all differ."""
+    savings = Record(short_instances_count=[1, 2], long_instances_count=[3, 4], dual_instances_count=[5, 6])
+    savings.ideal_frac, savings.routed_frac, savings.realized_frac = [0.11, 0.12], [0.13, 0.14], [0.15, 0.16]
+    savings.flags, savings.homo_instances_count = [0, 1], 7.0
+    short = Record(request_frac=[0.21, 0.22], work_frac=[0.23, 0.24])
+    best = Record(threshold_tokens=(1024.0, 65536.0), slots_count=(64.0, 8.0), work_frac=(0.25, 0.75), saved_frac=0.311)
+    known = {"savings": savings, "short": short, "threshold_tokens": [1024, 2048], "slots_short": [32, 33]}
+    known |= {"law_frac": [0.31, 0.32], "paged_frac": [-1e-17, 0.34], "compressed_frac": [0.35, 0.36]}
+    known |= {"compressed_instances_count": [8, 9], "usd_per_year": [1e4, 2e4], "single_usd_per_year": 43210.4}
+    known |= {"context_tokens": 65536.0, "slots_single": 16.0, "rate_rps": 1000.0, "forgiving_tokens": 17.0}
+    return Record(**known | {"best": [best], "notes": ["so", "then"]} | more)
+
+
+def test_the_rows_of_thresholds_part_by_part():
+    first, second = pools._rows(studied())
+    assert first == {
+        "threshold_tokens": 1024,
+        "slots_count": 32,
+        "request_frac": 0.21,
+        "work_frac": 0.23,
+        "short_instances": 1,
+        "long_instances": 3,
+        "fleet_instances": 5,
+        "paper_eq7_frac": 0.11,
+        "paper_eq8_frac": 0.13,
+        "exact_frac": 0.31,
+        "with_headroom_and_ceilings_frac": 0.15,
+        "paged_frac": -1e-17,
+        "compressed_frac": 0.35,
+        "compressed_instances": 8,
+        "fleet_usd_per_year": 1e4,
+        "flags": 0,
+    }
+    assert second["threshold_tokens"] == 2048 and second["flags"] == 1
+
+
+def test_the_document_of_pools_part_by_part():
+    found = pools._result(studied())
+    single = {"context_tokens": 65536.0, "slots_count": 16.0, "fleet_instances": 7.0, "fleet_usd_per_year": 43210.4}
+    best = {"pools_count": 2, "threshold_tokens": (1024.0, 65536.0), "slots_count": (64.0, 8.0)}
+    best |= {"work_frac": (0.25, 0.75), "exact_frac": 0.311}
+    assert found.pop("thresholds") == pools._rows(studied())
+    assert found == {"single": single, "best": [best], "forgiving_tokens": 17.0, "reasons": ["so", "then"]}
+
+
+@pytest.mark.parametrize(("price", "compress"), [(None, None), (2.5, (0.5, 2000.0, 0.1))])
+def test_thresholds_are_shown_with_what_was_asked_for(price, compress, capsys):
+    """Columns of money and of a compressor where there is one; what pages save is no less than nothing."""
+    asked = pools.PoolsAsked(price_usd_per_hour=price, compress=compress, gpus_per_instance=2)
+    pools._show(studied(), asked)
+    out = capsys.readouterr().out
+    (title, (first, second)), (best, (line,)) = terminal_tables(out).items()
+    whole = "azure-paper at 1,000 req/s. One pool of 65,536 tokens: 16 slots, 7 instances = 14 GPUs"
+    assert title == whole + (", 43,210 $/year" if price else "")
+    told = {"threshold": "1,024", "slots": "32", "requests": "21.0%", "work": "23.0%", "short": "1", "long": "3"}
+    told |= {"instances": "5", "saved: Eq. 7": "11.0%", "exact": "31.0%", "with headroom": "15.0%", "if paged": "0.0%"}
+    if compress:
+        told |= {"compressed": "35.0%", "instances then": "8", "$/year": "10,000"}
+    assert first == told and list(first) == list(told) and second["if paged"] == "34.0%"
+    shown = {"pools": "2", "contexts": "1,024 / 65,536", "slots": "64 / 8", "work": "25.0% / 75.0%"}
+    assert best == "Best thresholds, of all" and line == shown | {"saved: exact": "31.1%"}
+    assert list(line) == [*shown, "saved: exact"] and out.splitlines()[-2:] == ["- so", "- then"]
+
+
+def test_a_study_of_pools_states_what_was_asked_and_what_its_trace_said(monkeypatch):
+    seen = {}
+
+    def give(form, call, inputs, result, show):
+        seen.update(call=call.target, inputs=inputs(studied()), result=result, show=show)
+        return 0
+
+    noted = Record(notices=("sorted", "cut"))
+    monkeypatch.setattr(pools.Form, "give", give)
+    monkeypatch.setattr(pools.Code, "values", lambda made: [noted, Record()])
+    monkeypatch.setattr(pools, "_show", lambda study, asked: (study, asked.traffic))
+    assert main(["pools", "--trace", "t.csv", "--compress", "0.5,9,1"]) == 0
+    stated = seen["inputs"]
+    assert stated["notices"] == ["sorted", "cut"] and "iteration" not in stated
+    assert (stated["workload"], stated["trace"], stated["rate_rps"], stated["context_tokens"]) == (
+        None,
+        "t.csv",
+        1000.0,
+        65536.0,
+    )
+    assert stated["headroom"] == {"single": 1.08, "short": 1.05, "long": 1.02}
+    assert (stated["base_s"], stated["per_sequence_s"]) == pytest.approx((8e-3, 6.5e-4))
+    assert stated["compress"] == (0.5, 9.0, 1.0)
+    assert (seen["call"], seen["result"]) == ("dmodels.studies.pools:pool_study", pools._result)
+    assert seen["show"]("study") == ("study", "t.csv")
+    assert main(["pools", "--workload", "mooncake"]) == 0 and seen["inputs"]["workload"] == "mooncake"
+    assert main(["pools"]) == 0 and seen["inputs"]["workload"] == "azure-paper"
+    assert main(["pools", "--trace", "t.csv", "--workload", "mooncake"]) == 2

@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+from importlib import import_module
 from types import SimpleNamespace as Record
 
 import pytest
 
-from dmodels.cli import fit, main, render
+from dmodels.cli import fit, main, predict, render
+from dmodels.cli.command import Form
+from dmodels.core.errors import InputError
 from dmodels.fit.predict import Errors, to_csv
 from tests.audit.commands import audit
 from tests.audit.terminal import audit_shown
 
+GIVE = Form.give  # answers made by hand are no documents to be audited
 HEAD = (
     "id,model_path,system,backend,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
     "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms"
@@ -202,3 +206,57 @@ def test_the_table_of_a_fit_names_every_efficiency_and_machine_whole(capsys, wri
     for name in (*NAMES, "h200_sxm vllm fp8", "h100_sxm vllm fp8"):
         assert name in out
     assert max(len(row) for row in out.splitlines()) <= 120
+
+
+@pytest.fixture
+def told_by_hand(monkeypatch):
+    """Predictions of two rows, of which every form says what it is; what was asked of the library."""
+    frame = Record(name="frame")
+    found = Record(values=[{"id": "a"}], rejected=[Record(id="b", line=4, reason="no GPU")], notes=["a note"])
+    found.to_dataframe = lambda: frame
+    asked = []
+    library = import_module("dmodels.fit.predict")
+    monkeypatch.setattr(library, "predict_file", lambda *given, **how: asked.append((given, how)) or found)
+    monkeypatch.setattr(library, "to_csv", lambda answer: "id\na\n" if answer is found else "?")
+    monkeypatch.setattr(import_module("dmodels.fit.calibration"), "read", lambda path: f"read {path}")
+    monkeypatch.setattr(Form, "give", GIVE)
+    monkeypatch.setattr(predict, "write_table", lambda made, out: asked.append((made is frame, out)))
+    return asked
+
+
+def test_predictions_go_to_the_file_that_is_named_as_its_ending_says(told_by_hand, capsys, tmp_path):
+    said = "skipped b (line 4): no GPU\na note\n1 row predicted, 1 skipped\n"
+    assert run(capsys, "predict", "rows.csv") == (0, "id\na\n", said)
+    for name in ("x.csv", "x.CSV", "x.txt"):
+        assert run(capsys, "predict", "rows.csv", "--out", str(tmp_path / name)) == (0, "", said)
+        assert (tmp_path / name).read_text() == "id\na\n"
+    assert told_by_hand == [(("rows.csv",), {})] * 4
+    table = tmp_path / "x.parquet"
+    assert run(capsys, "predict", "rows.csv", "--out", str(table)) == (0, "", said)
+    assert told_by_hand[-1] == (True, table) and not table.exists()
+
+
+def test_what_is_asked_of_predictions_is_told_to_the_library_and_in_the_document(told_by_hand, capsys, monkeypatch):
+    documents = []
+    monkeypatch.setattr(render, "as_json", lambda *told: documents.append(told) or "{}")
+    code, out, _ = run(capsys, "predict", "r.csv", "--calibration", "c.json", "--tuned", "--gpu", "g", "--json")
+    assert (code, out) == (0, "{}\n")
+    ((given, how),) = told_by_hand
+    assert given[:2] == ("r.csv", "read c.json") and given[2].gpu == "g" and how == {"tuned": True}
+    ((name, inputs, result),) = documents
+    assert name == "predict" and inputs["rows"] == "r.csv" and (inputs["tuned"], inputs["gpu"]) == (True, "g")
+    assert result == {
+        "predictions": [{"id": "a"}],
+        "rejected": [{"id": "b", "line": 4, "reason": "no GPU"}],
+    }
+    assert (
+        run(capsys, "predict", "r.csv", "--show-python")[1].splitlines()[-1].startswith("predictions = predict_file(")
+    )
+
+
+def test_a_table_that_cannot_be_written_is_refused_before_the_work(told_by_hand, capsys, monkeypatch):
+    monkeypatch.setattr(
+        predict, "check_table", lambda option, out: (_ for _ in ()).throw(InputError(f"{option} {out}"))
+    )
+    assert run(capsys, "predict", "r.csv", "--out", "x.parquet") == (2, "", "dmodels: out x.parquet\n")
+    assert run(capsys, "predict", "r.csv")[0] == 0

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+from types import SimpleNamespace as Record
 
 import pytest
 from rich.console import Console
 
-from dmodels.cli.render import fitted, say, show
+from dmodels import __version__
+from dmodels.cli import render
+from dmodels.cli.render import as_json, fitted, say, show, whole
 
 WIDE = (
     "Pools",
@@ -121,3 +125,95 @@ def test_sentences_end_their_lines_between_words_on_a_terminal_alone(monkeypatch
     say([told])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 2 and max(map(len, lines)) <= 30 and " ".join(lines) == told
+
+
+def test_a_document_says_which_it_is_and_writes_whole_numbers_as_such():
+    """Those below 2**53, which are the same number; of more digits a float is shorter."""
+    text = as_json("size", {"a": 3.0}, {"b": [2.5, 1e300, True, None, "x", (4.0, {"c": -5.0})]})
+    made, head = json.loads(text), {"schema": "dmodels.size/1", "dmodels": __version__, "command": "size"}
+    assert list(made) == [*head, "inputs", "result"] and made.items() >= head.items()
+    assert made["inputs"] == {"a": 3} and made["result"] == {"b": [2.5, 1e300, True, None, "x", [4, {"c": -5}]]}
+    assert text.splitlines()[1].startswith('  "schema": ') and '"a": 3\n' in text
+    told = [repr(whole(x)) for x in (2.0**53, 2.0**53 - 1, -(2.0**53), 1 - 2.0**53, 0.5, float("inf"), 7, "2.0")]
+    most = "9007199254740992"
+    assert told == [f"{most}.0", "9007199254740991", f"-{most}.0", "-9007199254740991", "0.5", "inf", "7", "'2.0'"]
+
+
+def test_tables_come_with_their_title_heads_and_rows(capsys):
+    show([("One", ["name", "number"], [["a", 1234.5]]), ("", ["x"], [])])
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "One",
+        "┏━━━━━━┳━━━━━━━━┓",
+        "┃ name ┃ number ┃",
+        "┡━━━━━━╇━━━━━━━━┩",
+        "│ a    │  1,234 │",
+        "└──────┴────────┘",
+        "┏━━━┓",
+        "┃ x ┃",
+        "┡━━━┩",
+        "└───┘",
+    ]
+    grid = render._grid("One", ["name"], [["a"]])
+    assert (grid.title_justify, grid.title_style, grid.header_style) == ("left", "bold", "bold")
+    assert grid.columns[0].overflow == "fold" and render._grid("", ["name"], []).title is None
+
+
+def test_a_terminal_is_as_wide_as_it_is(monkeypatch):
+    made = []
+    for tty in (True, False):
+        monkeypatch.setattr("rich.console.Console", lambda **how: made.append(how) or Console(file=io.StringIO()))
+        monkeypatch.setattr("sys.stdout", Record(isatty=lambda tty=tty: tty, write=lambda text: None))
+        show([])
+    assert [one["width"] for one in made] == [None, 200] and not made[0]["markup"]
+
+
+def test_two_columns_are_folded_and_never_turned():
+    """Of three the first names the rows of a turned table; of two nothing would be gained."""
+    rows = [["x" * 30, "y" * 30]]
+    two, three = shown(("", ["first", "second"], rows), 40), shown(("", ["a", "b", "c"], [[*rows[0], "z" * 30]]), 40)
+    assert "first" in two.splitlines()[1] and "second" in two.splitlines()[1]
+    assert [line.split()[1] for line in three.splitlines() if line.startswith("│ b")] == ["b"]
+
+
+def test_what_exactly_fits_stays_as_it_is_and_what_does_not_is_turned():
+    table = ("", ["aaaa", "bbbb", "cccc"], [["d" * 4, 1, 2]])
+    exact = 3 * (4 + 3) + 1
+    for width, whole_heads in ((exact, True), (exact - 1, False)):
+        lines = shown(table, width).splitlines()
+        assert ("bbbb" in lines[1] and "cccc" in lines[1]) == whole_heads
+
+
+def test_turned_rows_stand_beside_each_other_as_many_as_fit_under_one_title():
+    """Four of 20 characters and a column of names: by threes at 80 columns, each time with the names."""
+    head = ["name", *(f"number {k}" for k in range(6))]
+    rows = [[f"row {i} {'x' * 12}", *(100 * i + k for k in range(6))] for i in range(4)]
+    at = lambda width: Console(file=io.StringIO(), width=width, force_terminal=False, color_system=None)
+    first, second = fitted(("Title", head, rows), at(80))
+    assert (first.title, second.title) == ("Title", None)
+    heads = [[str(column.header) for column in grid.columns] for grid in (first, second)]
+    assert heads == [["name", *(row[0] for row in rows[:3])], ["name", rows[3][0]]]
+    assert [list(column.cells) for column in second.columns] == [head[1:], [str(300 + k) for k in range(6)]]
+    assert [list(column.cells)[2] for column in first.columns] == ["number 2", "2", "102", "202"]
+    three = 12 + 3 * 21  # a border, the names and a column of each, with a border and two blanks
+    many = [len(fitted(("Title", head, rows), at(width))[0].columns) - 1 for width in (three, three - 1, 40, 10)]
+    assert many == [3, 2, 1, 1]
+
+
+def test_columns_in_turn_are_as_many_as_fit_each_time_behind_the_first():
+    head = ["name", *(f"{k}" * 10 for k in range(5))]
+    rows = [[f"gpu {i}", *(10 * i + k for k in range(5))] for i in range(13)]
+    for width, parts in ((9 + 2 * 13 + 1, [[0, 1, 2], [0, 3, 4], [0, 5]]), (9 + 13, [[0, k] for k in range(1, 6)])):
+        grids = render._in_turn("All", head, rows, Console(file=io.StringIO(), width=width))
+        heads = [[str(column.header) for column in grid.columns] for grid in grids]
+        assert heads == [[head[k] for k in part] for part in parts]
+        assert [grid.title for grid in grids] == ["All", *[None] * (len(parts) - 1)]
+        assert list(grids[1].columns[-1].cells) == [str(10 * i + parts[1][-1] - 1) for i in range(13)]
+
+
+def test_the_room_that_is_left_goes_to_the_column_that_is_longest_for_its_width():
+    """Words of 5 and 12 letters in texts of 10 and 43: the second grows until both have two lines."""
+    head, rows = ["one", "another"], [["alpha beta", "gamma deltaepsilon " + "word " * 5], ["zeta", "eta"]]
+    grid = render._grid("", head, rows)
+    least = len("alpha") + len("deltaepsilon") + 3 * 2 + 1
+    made = render._broken(grid, Console(file=io.StringIO(), width=least + 12))
+    assert [column.width for column in made.columns] == [6, 23]

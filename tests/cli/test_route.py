@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace as Record
 
 import pytest
 
-from dmodels.cli import main
+from dmodels.cli import main, route
+from dmodels.core.flags import Flag, describe
+from dmodels.games.anarchy import PriceOfAnarchy
 
 
 def run(capsys, *args):
@@ -86,3 +89,65 @@ def test_a_search_that_was_cut_short_says_what_holds_of_every_equilibrium(capsys
     code, seen = run(capsys, "--workers", "16")
     assert code == 0 and "did not converge" not in seen.out
     assert "The search for equilibria was cut short. The dearest that was found costs" in seen.out
+
+
+def priced(flags=0):
+    known = dict.fromkeys(PriceOfAnarchy._fields, 0.0) | {"flags": flags, "optimum_s": 8.0}
+    return PriceOfAnarchy(**known | {"worst_s": 24.0, "lower": 3.0, "upper": 4.25})
+
+
+def test_the_document_of_a_game_is_its_price_and_what_each_policy_costs(monkeypatch):
+    costs = {"random": Record(mean_s=5.0, worst_s=9.0, ratio=2.5, worst_ratio=4.5)}
+    found = Record(price=priced(int(Flag.OVERLOAD)), policies=costs)
+    told = priced()._asdict() | {"flags": describe(Flag.OVERLOAD)}
+    assert route._result(found) == told | {"policies": {"random": {"mean_s": 5.0, "worst_s": 9.0, "ratio": 2.5}}}
+
+
+@pytest.mark.parametrize(
+    ("flags", "feasible"),
+    [(0, True), (Flag.NOT_CONVERGED, True), (Flag.OVERLOAD, False), (Flag.OVERLOAD | Flag.NOT_CONVERGED, False)],
+)
+def test_an_interval_is_an_answer_and_overload_is_none(flags, feasible):
+    assert route._feasible(Record(price=priced(int(flags)))) == feasible
+
+
+def test_a_game_is_shown_with_what_was_asked_of_it(monkeypatch):
+    seen = {}
+
+    def give(form, call, inputs, result, show, *, feasible):
+        seen.update(call=call.target, inputs=inputs(None), result=result, feasible=feasible, shown=show("found"))
+        return 0
+
+    monkeypatch.setattr(route.Form, "give", give)
+    monkeypatch.setattr(route, "_show", lambda asked, found: (asked.requests, found))
+    assert main(["route", "--requests", "12", "--workers", "3", "--b", "1 ms,2 ms,3 ms"]) == 0
+    stated = seen.pop("inputs")
+    assert (stated["a_s"], stated["b_s"], stated["n_sat"]) == ([5e-3] * 3, [1e-3, 2e-3, 3e-3], [64.0] * 3)
+    told = {"call": "dmodels.studies.router_costs:router_costs", "result": route._result, "shown": (12, "found")}
+    assert seen == told | {"feasible": route._feasible}
+
+
+@pytest.mark.parametrize(("option", "name"), [("--a", "a"), ("--b", "b"), ("--d", "d"), ("--saturation", "saturation")])
+def test_values_of_a_worker_are_one_for_all_or_one_for_each(option, name, capsys):
+    unit = "" if name == "saturation" else " ms"
+    line = [f"1{unit},2{unit}", "--workers", "3"]
+    code, seen = run(capsys, option, *line)
+    assert code == 2
+    assert seen.err == f"dmodels: --{name} has 2 values; accepted are 1 or 3, one per worker\n"
+
+
+def test_of_several_mistakes_the_first_parameter_of_the_law_is_told(capsys):
+    wrong = {"--a": "1 s,2 s", "--b": "1 s,2 s", "--d": "1 s,2 s", "--saturation": "1,2"}
+    for name in list(wrong):
+        _, seen = run(capsys, "--workers", "3", *(word for pair in wrong.items() for word in pair))
+        assert seen.err.startswith(f"dmodels: {name} has 2 values")
+        del wrong[name]
+
+
+def test_a_law_has_a_value_of_each_worker():
+    made = route.RouteAsked(workers=3, requests=12, prefixes=4, a_s="1 ms", n_sat="7,8,9", beta=1.5).call()
+    game = made.arguments[0]
+    assert game.arguments[:2] == (12, 4) and game.arguments[3] == pytest.approx(0.015)
+    law = game.arguments[2].arguments
+    assert law == ([1e-3] * 3, [0.02] * 3, [0.01] * 3, [7.0, 8.0, 9.0], [1.5] * 3)
+    assert made.options == {"runs": 200, "seed": 0, "tau": 0.0} and game.label == "game"

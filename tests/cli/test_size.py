@@ -6,10 +6,14 @@ import json
 import re
 import subprocess
 import sys
+from types import SimpleNamespace as Record
 
 import pytest
 
-from dmodels.cli import main
+from dmodels.cli import main, size
+from dmodels.core.flags import Flag, describe
+from dmodels.core.units import GIB
+from tests.audit.shown import terminal_tables
 
 
 def run(capsys, *argv):
@@ -121,3 +125,167 @@ def test_the_printed_python_runs(capsys):
     code, out, _ = run(capsys, "--model", "qwen3-8b", "--gpu", "h100", "--kv-dtype", "fp8", "--show-python")
     assert code == 0
     assert subprocess.run([sys.executable, "-c", out], capture_output=True, check=False).returncode == 0
+
+
+def sized(**more):
+    """A size whose numbers all differ."""
+    parts = ("embedding", "attention", "dense", "expert", "prepared", "unsplit")
+    weights = Record(**{f"{part}_bytes": k * GIB for k, part in enumerate(parts, start=1)})
+    slots = Record(flags=0, slots_count=1234.0, gpus=2.0, weight_bytes=31 * GIB, activation_bytes=11 * GIB)
+    slots.runtime_bytes, slots.budget_bytes, slots.free_bytes = 12 * GIB, 13 * GIB, 5.0
+    slots.sequence_bytes, slots.kv_bytes_per_token = 5.5 * 2**20, 65_536.0
+    known = {"fits": True, "binds": "memory", "longest_context_tokens": 98_765, "mixed": None, "fixes": []}
+    return Record(**known | {"slots": slots, "weights": weights, "have_bytes": 70 * GIB, "need_bytes": 80 * GIB} | more)
+
+
+ASKED = {"model": "m", "gpu": "g", "parallel": "tp2", "context_tokens": 8192, "workload": "mix"}
+
+
+def test_the_parts_of_memory_in_their_order_and_how_sure_each_is(capsys):
+    found = sized()
+    found.weights.expert_bytes = 0.0  # of a dense model
+    size._show(ASKED, found)
+    out = capsys.readouterr().out
+    ((title, rows),) = terminal_tables(out).items()
+    assert title == "m on 2 x g (tp2): memory of the fullest GPU"
+    assert [list(row.values()) for row in rows] == [
+        ["embedding and head", "1", "exact"],
+        ["attention", "2", "exact"],
+        ["dense FFNs, shared experts, routers", "3", "exact"],
+        ["weights of unknown split", "6", "as given"],
+        ["padding and absorbed projections", "5", "as its kernels store them"],
+        ["activations and sampler", "11", "the engine's start-up run, within 20 %"],
+        ["driver and communicators", "12", "median of engine logs, within 1 GiB"],
+        ["left for the KV cache", "13", "the rest of the usable memory"],
+    ]
+    assert [*rows[0]] == ["", "GiB", "how sure"]
+    assert out.splitlines()[-3:] == [
+        "1,234 sequences of 8,192 tokens at once per instance of 2 GPUs",
+        "  each 5.5 MiB per GPU; 65,536 bytes per token and GPU",
+        "  what limits: memory; a single sequence could have 98,765 tokens",
+    ]
+    size._show(ASKED, sized())
+    assert next(iter(terminal_tables(capsys.readouterr().out).values()))[3][""] == "routed experts"
+
+
+def test_a_mix_of_lengths_and_a_context_that_is_too_long_are_told_below(capsys):
+    mixed = Record(slots_count=1500, probability=0.99, mean_bytes=2.25 * 2**20, certain_count=1400)
+    found = sized(mixed=mixed)
+    found.slots.flags = int(Flag.EXTRAPOLATED)
+    size._show(ASKED, found)
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "1,500 running sequences of mix fit with 99% probability",
+        "  2.2 MiB per GPU each on average; normal law with skewness (1,400 by Bernstein)",
+        f"  note: {describe(Flag.EXTRAPOLATED)} (the config's context is shorter)",
+    ]
+
+
+def test_what_does_not_fit_is_told_with_what_would(capsys):
+    tells = [
+        "Nothing fits: weights.",
+        "  have  70.00 GiB of usable memory per GPU",
+        "  need  80.00 GiB with one sequence of 8,192 tokens",
+    ]
+    size._show(ASKED, sized(fits=False, binds="weights", fixes=[Record(change="tp = 4", slots_count=1300)]))
+    assert capsys.readouterr().out.splitlines()[-4:] == [*tells, "  fits with tp = 4: 1,300 at once"]
+    size._show(ASKED, sized(fits=False, binds="weights"))
+    no = "  no single change of precision, parallelism or context makes it fit"
+    assert capsys.readouterr().out.splitlines()[-4:] == [*tells, no]
+
+
+def test_the_document_of_a_size_part_by_part():
+    found = sized(mixed="mixed", fixes="fixes")
+    wanted = {
+        "fits": True,
+        "reasons": "ok",
+        "sequences_per_instance_count": 1234.0,
+        "instance_gpus": 2.0,
+        "binds": "memory",
+        "longest_context_tokens": 98_765,
+        "per_gpu": {
+            "weight_bytes": 31 * GIB,
+            "activation_bytes": 11 * GIB,
+            "runtime_bytes": 12 * GIB,
+            "embedding_weight_bytes": GIB,
+            "attention_weight_bytes": 2 * GIB,
+            "dense_weight_bytes": 3 * GIB,
+            "expert_weight_bytes": 4 * GIB,
+            "prepared_weight_bytes": 5 * GIB,
+            "kv_budget_bytes": 13 * GIB,
+            "kv_sequence_bytes": 5.5 * 2**20,
+            "kv_free_bytes": 5.0,
+            "kv_bytes_per_token": 65_536.0,
+        },
+        "mixed_lengths": "mixed",
+        "have_bytes": 70 * GIB,
+        "need_bytes": 80 * GIB,
+        "fixes": "fixes",
+    }
+    made = size._result(found)
+    assert made == wanted and [*made] == [*wanted] and [*made["per_gpu"]] == [*wanted["per_gpu"]]
+
+
+def test_a_size_is_called_with_each_option_as_its_own_argument():
+    asked = {"model": "m", "gpu": "g", "tp": 2, "pp": 3, "dp": 4, "ep": 8, "context_tokens": 5000, "workload": "w"}
+    asked |= {"utilization_frac": 0.8, "block_tokens": 32, "batched_tokens": 4096, "max_num_seqs": 77, "gpu_file": "f"}
+    made = size.SizeAsked(**asked, weight_dtype="FP8", kv_dtype="Fp4", backend="sglang", release="0.5").call()
+    model, gpu, parallel, context, workload = made.arguments
+    assert (model.target, model.arguments[1]) == ("dmodels.models.memory:with_kv_dtype", "fp4")
+    inner = model.arguments[0]
+    assert (inner.target, inner.arguments[1]) == ("dmodels.models.memory:with_weight_dtype", "fp8")
+    assert inner.arguments[0].arguments == ("m",) and gpu.arguments == ("g", "f") and workload.arguments == ("w",)
+    assert parallel.options == {"tp": 2, "pp": 3, "dp": 4, "ep": 8} and context == 5000
+    assert made.options == {
+        "utilization": 0.8,
+        "block_tokens": 32,
+        "batched_tokens": 4096,
+        "max_sequences": 77,
+        "backend": "sglang",
+        "release": "0.5",
+    }
+    plain = size.SizeAsked(model="m", gpu="g").call()
+    assert len(plain.arguments) == 4 and plain.arguments[0].arguments == ("m",)
+    defaults = {"block_tokens": 16, "batched_tokens": 8192, "backend": "vllm", "release": ""}
+    assert (
+        plain.options == defaults
+        and size.SizeAsked(model="m", gpu="g", tp=2, pp=3, dp=4, ep=5).layout == "tp2pp3dp4ep5"
+    )
+
+
+def test_a_size_states_what_was_asked_and_shows_it(monkeypatch):
+    seen = {}
+
+    def give(form, call, inputs, result, show, *, feasible):
+        seen.update(call=call.target, inputs=inputs(None), result=result, shown=show("found"))
+        seen["feasible"] = [feasible(sized()), feasible(sized(fits=False))]
+        return 0
+
+    monkeypatch.setattr(size.Form, "give", give)
+    monkeypatch.setattr(size, "_show", lambda inputs, found: (inputs["gpu"], found))
+    assert (
+        main(
+            [
+                "size",
+                "--model",
+                "qwen3-8b",
+                "--gpu",
+                "h200",
+                "--tp",
+                "2",
+                "--utilization",
+                "0.01",
+                "--weight-dtype",
+                "fp8",
+            ]
+        )
+        == 0
+    )
+    stated = seen.pop("inputs")
+    assert stated["weight_dtype"] == "fp8"
+    assert (stated["utilization_frac"], stated["parallel"], stated["kv_dtype"]) == (
+        0.01,
+        "tp2pp1dp1ep1",
+        "as published",
+    )
+    told = {"call": "dmodels.studies.size:size", "result": size._result, "shown": ("h200_sxm", "found")}
+    assert seen == told | {"feasible": [True, False]}

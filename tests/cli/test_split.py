@@ -9,8 +9,9 @@ from types import SimpleNamespace as Record
 
 import pytest
 
-from dmodels.cli import main
+from dmodels.cli import main, split
 from dmodels.cli.split import _notes
+from dmodels.core.flags import Flag, describe
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "split.toml"
 
@@ -83,3 +84,104 @@ def test_what_selfishness_costs_and_load_moves_is_told_in_words():
         "One more request per second moves the optimum by -0.25 prefill GPUs.",
     ]
     assert told(math.inf, 0.0) == told(math.nan, math.nan) == ["so"]
+
+
+def told_by_hand(flags=0):
+    """A split whose numbers all differ."""
+    names = ("prefill_gpus", "decode_gpus", "ttft_violation_frac", "itl_violation_frac")
+    of = lambda k, **more: Record(**dict(zip(names, (k, k + 1.0, k / 100, k / 1e7), strict=True)), **more)
+    whole = of(8.0, prefill_instances=2.0, decode_instances=3.0)
+    certificate = {"equilibria_gpus": [3.0, math.nan, 5.0], "kkt_residual": 1e-9}
+    found = Record(equilibrium=Record(value=of(4.0), certificate=certificate, flags=1), optimum=Record(value=of(6.0)))
+    found.whole = Record(value=whole, flags=flags, certificate={"integrality_gap": 0.07})
+    score = Record(violation_frac=0.25, moves_count=11.0, worst_wait_s=1.5, recovery_s=40.0)
+    found.scores, found.loss_frac, found.slope_gpus_per_rps = {"planner a": score}, 0.5, 0.25
+    found.notes = ["a note"]
+    return found
+
+
+def test_a_split_is_told_beside_the_best_and_in_whole_workers():
+    shares, planners = split._tables(told_by_hand())
+    heads = ["split", "prefill [GPU]", "decode [GPU]", "TTFT misses", "ITL misses"]
+    rows = [
+        ["equilibrium", 4.0, 5.0, "4%", "under 0.001%"],
+        ["optimum", 6.0, 7.0, "6%", "under 0.001%"],
+        ["whole workers: 2 + 3", 8.0, 9.0, "8%", "under 0.001%"],
+    ]
+    assert shares == ("Prefill/decode split", heads, rows)
+    heads = ["planner", "late requests", "workers moved", "worst wait [s]", "recovery [s]"]
+    assert planners == ("Planners on a ten-minute burst", heads, [["planner a", "25%", 11.0, 1.5, 40.0]])
+    found = told_by_hand(flags=int(Flag.OVERLOAD))
+    found.scores = {}
+    assert split._tables(found) == [("Prefill/decode split", shares[1], rows[:2])]  # no workers hold it
+
+
+def test_the_document_of_a_split_part_by_part():
+    found = told_by_hand(flags=2)
+    assert split._result(found) == {
+        "equilibrium": vars(found.equilibrium.value) | {"flags": 1},
+        "equilibria_prefill_gpus": [3.0, 5.0],
+        "kkt_residual": 1e-9,
+        "optimum": vars(found.optimum.value),
+        "whole_workers": vars(found.whole.value) | {"flags": 2},
+        "integrality_gap": 0.07,
+        "loss_frac": 0.5,
+        "optimum_slope_gpus_per_rps": 0.25,
+        "planners": found.scores,
+        "notes": ["a note"],
+    }
+
+
+def test_no_split_is_told_first_and_tables_come_behind_words(monkeypatch, capsys):
+    found = told_by_hand(flags=int(Flag.OVERLOAD))
+    first, note, *more = _notes(found)
+    assert (first, note, len(more)) == (f"No split: {describe(Flag.OVERLOAD)}.", "a note", 2)
+    assert [split._feasible(told_by_hand(flags=f)) for f in (0, int(Flag.OVERLOAD))] == [True, False]
+    monkeypatch.setattr(split.render, "show", lambda tables: print([title for title, *_ in tables]))
+    split._show(told_by_hand())
+    *said, titles = capsys.readouterr().out.splitlines()
+    assert said == _notes(told_by_hand()) and titles == "['Prefill/decode split', 'Planners on a ten-minute burst']"
+
+
+def test_a_split_is_drawn_or_written_as_a_page_as_the_ending_says(monkeypatch, tmp_path):
+    from dmodels.report import html, split_figures, style
+
+    done = []
+    monkeypatch.setattr(style, "save", lambda *given: done.append(given))
+    monkeypatch.setattr(split_figures, "figure", lambda answer: ("figure of", answer))
+    monkeypatch.setattr(html, "drawn", lambda answer, drawings: ("drawn", answer, drawings))
+    monkeypatch.setattr(html, "report", lambda *parts: done.append(parts) or "the page")
+    found, page = told_by_hand(), tmp_path / "x.HTML"
+    split._draw(found, None)
+    assert done == []
+    split._draw(found, tmp_path / "x.svg")
+    assert done == [(("figure of", found), tmp_path / "x.svg")]
+    split._draw(found, page)
+    drawn = ("drawn", found, split_figures.DRAWINGS)
+    assert done[1] == ("Prefill/decode split", _notes(found), drawn, split._tables(found))
+    assert page.read_text() == "the page"
+
+
+def test_a_split_is_answered_with_its_inputs_and_drawn(monkeypatch, tmp_path):
+    seen, drawn = {}, []
+
+    def give(form, call, inputs, result, show, *, feasible, write):
+        seen.update(call=call.target, inputs=inputs(None), result=result, show=show, feasible=feasible)
+        write("answer")
+        return 0
+
+    monkeypatch.setattr(split.Form, "give", give)
+    monkeypatch.setattr(split, "_draw", lambda *given: drawn.append(given))
+    assert main(["split", str(EXAMPLE), "--out", str(tmp_path / "x.svg")]) == 0
+    assert seen.pop("inputs")["gpu"]["count"] == 40 and drawn == [("answer", tmp_path / "x.svg")]
+    told = {"call": "dmodels.studies.split:split", "result": split._result, "show": split._show}
+    assert seen == told | {"feasible": split._feasible}
+    ends = lambda **gpu: split.CountedGpu(name="h100_sxm", **gpu).count
+    assert (ends(count=1), ends(count=1_000_000)) == (1, 1_000_000)
+    for count in (0, 1_000_001):
+        with pytest.raises(ValueError, match="count"):
+            ends(count=count)
+    assert split.BurstTable(burst=1.001).burst == 1.001
+    for burst in (1.0, math.inf):
+        with pytest.raises(ValueError, match="burst"):
+            split.BurstTable(burst=burst)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace as Record
 
-from dmodels.cli import main
-from dmodels.report import step_figures
+from dmodels.cli import main, step
+from dmodels.report import step_figures, style
+from tests.audit.shown import terminal_tables
 
 ASKED = ["step", "--model", "llama-3.1-70b", "--gpu", "h100"]
 
@@ -32,3 +34,93 @@ def test_refusals_name_the_option(capsys):
     assert "backend 'vlm' is unknown" in capsys.readouterr().err
     assert main([*ASKED, "--out", "step.abc"]) == 2
     assert "--out step.abc" in capsys.readouterr().err
+
+
+def stepped(**more):
+    """A step whose numbers all differ."""
+    operators = [
+        Record(
+            name="attention", seconds=2e-3, share_frac=0.25, bytes=3e9, flop=4e12, roofline_frac=0.5, binds="memory"
+        ),
+        Record(name="overhead", seconds=6e-3, share_frac=0.75, bytes=0.0, flop=0.0, roofline_frac=0.0, binds="host"),
+    ]
+    for one, source in zip(operators, ("measured", "assumed"), strict=True):
+        one.source = source
+    known = {"fits": True, "operators": operators, "step_s": 0.0123, "tpot_80": (0.9, 1.2), "tpot_s": 0.02}
+    known |= {"decode_count": 1234.4, "mixed_frac": 0.0625, "prompt_tokens": 2345.4, "ttft_s": 0.75}
+    return Record(**known | {"tokens_per_s": 34_567.4, "concurrency": 4567.4} | more)
+
+
+ASKED_FOR = {"model": "m", "gpu": "g", "parallel": "tp2", "backend": "vllm", "input_tokens": 2000, "output_tokens": 500}
+
+
+def test_the_operators_of_a_step_and_what_they_come_to(capsys):
+    step._show(ASKED_FOR, stepped())
+    out = capsys.readouterr().out
+    ((title, rows),) = terminal_tables(out).items()
+    assert title == "m on g (tp2, vllm): a mean step takes 12.3 ms"
+    first = {
+        "operator": "attention",
+        "ms": "2",
+        "of the step": "25%",
+        "GB": "3",
+        "TFLOP": "4",
+        "of the roofline": "50%",
+    }
+    first |= {"binds": "memory", "rests on": "measured"}
+    assert rows[0] == first and list(rows[0]) == list(first)
+    assert [*rows[1].values()] == ["overhead", "6", "75%", "0", "0", "-", "host", "assumed"]
+    assert out.splitlines()[-2:] == [
+        "1,234 requests decode in it; 6.25% of the steps compute prompts, 2,345 tokens a step in the mean of all; TPOT "
+        "20 ms (80 %: 18 to 24 ms), TTFT 750 ms in the mean",
+        "at most 34,567 output tokens a second, with 4,567 requests of 2,000 + 500 tokens in flight",
+    ]
+    step._show(ASKED_FOR, Record(fits=False))
+    no = "Nothing fits: m on g (tp2, vllm) holds no request of this length; `dmodels size` says what would.\n"
+    assert capsys.readouterr().out == no
+
+
+def test_a_step_that_fits_is_drawn_under_what_it_is_of(monkeypatch):
+    done = []
+    monkeypatch.setattr(step_figures, "figure", lambda *given: ("drawn", *given))
+    monkeypatch.setattr(style, "save", lambda *given: done.append(given))
+    found = stepped()
+    step._draw(ASKED_FOR, found, None)
+    step._draw(ASKED_FOR, stepped(fits=False), "x.svg")
+    assert done == []
+    step._draw(ASKED_FOR, found, "x.svg")
+    assert done == [(("drawn", found, "m on g (tp2)"), "x.svg")]
+
+
+def test_a_step_states_what_was_asked_and_shows_and_draws_it(monkeypatch, tmp_path):
+    seen = {}
+
+    def give(form, call, inputs, result, show, *, feasible, write):
+        found = stepped(to_dict=lambda: "a document")
+        seen.update(call=call.target, inputs=inputs(None), result=result(found), shown=show("found"))
+        seen["feasible"] = [feasible(found), feasible(stepped(fits=False))]
+        write("written")
+        return 0
+
+    monkeypatch.setattr(step.Form, "give", give)
+    monkeypatch.setattr(step, "_show", lambda inputs, found: (inputs["gpu"], found))
+    monkeypatch.setattr(step, "_draw", lambda inputs, *given: seen.update(drawn=(inputs["model"], *given)))
+    out = tmp_path / "x.pdf"
+    assert main([*ASKED, "--dp", "2", "--out", str(out)]) == 0
+    stated = seen.pop("inputs")
+    assert (stated["parallel"], stated["gpu"], stated["input_tokens"]) == ("tp1pp1dp2ep1", "h100_sxm", 2000)
+    told = {"call": "dmodels.studies.step:step_times", "result": "a document", "shown": ("h100_sxm", "found")}
+    assert seen == told | {"feasible": [True, False], "drawn": ("llama-3.1-70b", "written", out)}
+
+
+def test_a_gpu_of_ones_own_is_no_gpu_of_the_measured_ones(tmp_path, capsys):
+    own = tmp_path / "own.toml"
+    own.write_text(
+        'mine = { memory_bytes = "80 GiB", hbm_bytes_per_s = "3 TB/s", peak_flop_per_s = "900 TFLOP/s", '
+        'nvlink_bytes_per_s_oneway = "450 GB/s", price_usd_per_hour = 4 }\n'
+    )
+    named = []
+    for gpu in ("mine", "h100"):
+        assert main(["step", "--model", "qwen3-8b", "--gpu", gpu, "--gpu-file", str(own), "--show-python"]) == 0
+        named.append("gpu_name='h100_sxm'" in capsys.readouterr().out)
+    assert named == [False, True]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace as Record
 
 import numpy as np
 import pytest
 
 from dmodels import SLO, Workload
-from dmodels.cli import main
+from dmodels.cli import main, sweep, sweep_axes
+from dmodels.core.errors import InputError
 from dmodels.design.files import read
-from dmodels.report import style
+from dmodels.report import style, sweep_figures
 from dmodels.studies.plan import plan, question
 
 SCENARIO = """
@@ -166,3 +168,113 @@ def test_a_figure_says_in_words_what_its_axes_are(tmp_path, monkeypatch, share, 
     assert main(["sweep", str(path), *axes, "--plot", "pareto", "--figure", str(tmp_path / "f.png")]) == 0
     (panel,) = seen[0].axes if hasattr(seen[0], "axes") else [seen[0]]
     assert (panel.get_xlabel(), panel.get_ylabel()) == (words, "cost of a million output tokens [USD/Mtoken]")
+
+
+def test_axes_are_called_as_the_library_calls_them_and_by_short_names():
+    """Every axis of the help, and the arguments that they mean."""
+    plain = "model gpu weights kv workload tp pp dp ep instances input_tokens output_tokens percentile slowdown"
+    short = {"isl": "input_tokens", "osl": "output_tokens", "rate": "rate_rps", "ttft": "ttft_slo_s"}
+    short |= {"tpot": "tpot_slo_s", "e2e": "e2e_slo_s", "price": "price_usd_per_hour"}
+    assert {name: name for name in plain.split()} | short == sweep_axes.AXES
+    help_of = " ".join(sweep.__doc__.split())
+    assert all(name in help_of for name in [*plain.split(), "rate", "ttft", "tpot", "e2e", "price"])
+    assert sweep_axes.read_axes(["rate_rps=1", "ttft_slo_s = 2 s"]) == {"rate_rps": [1.0], "ttft_slo_s": [2.0]}
+
+
+def test_names_are_as_they_are_typed_and_numbers_in_base_units():
+    read = lambda axis: next(iter(sweep_axes.read_axes([axis]).values()))
+    assert read("model= a , b,") == ["a", "b"] and read("gpu=1:2") == ["1:2"]
+    assert read("weights=as-published,fp8") == ["as published", "fp8"] == read("kv=as-published,fp8")
+    assert read("tp=8, 2,") == [8.0, 2.0] and read("ep=1:4:log:3") == [1.0, 2.0, 4.0] == read("instances=1,2,4")
+    assert read("dp=1:3:lin:3") == [1.0, 2.0, 3.0] == read("pp=1:3:lin:3")
+    assert read("slowdown=1.5") == [1.5] and read("ttft=300 ms,2 s") == [0.3, 2.0] and read("ttft=0.5") == [0.5]
+    assert read("rate=1 req/s:4 req/s:log:3") == pytest.approx([1.0, 2.0, 4.0]) and read("osl=5:5.5:lin:2") == [
+        5.0,
+        5.5,
+    ]
+
+
+def test_an_axis_has_up_to_a_million_values(monkeypatch):
+    assert sweep_axes.MOST_VALUES == 1_000_000
+    monkeypatch.setattr(sweep_axes, "MOST_VALUES", 3)
+    assert sweep_axes.read_axes(["rate=1:2:lin:3"]) == {"rate_rps": [1.0, 1.5, 2.0]}
+    with pytest.raises(InputError, match="rate=1:2:lin:4: 4 values; accepted are up to 3"):
+        sweep_axes.read_axes(["rate=1:2:lin:4"])
+
+
+def drawn_of(monkeypatch):
+    done = []
+    for kind in ("pareto", "heatmap", "curves"):
+        monkeypatch.setattr(sweep_figures, kind, lambda *given, kind=kind: (kind, *given))
+    monkeypatch.setattr(style, "paper", lambda drawn: ("on paper", drawn))
+    monkeypatch.setattr(style, "save", lambda *given: done.append(given))
+    return done
+
+
+def test_a_sweep_is_drawn_as_it_is_asked_and_said_to_where(monkeypatch, capsys):
+    done, found = drawn_of(monkeypatch), Record(to_xarray=lambda: "points", output="gpus")
+    sweep._draw(found, None, None)
+    sweep._draw(found, "pareto", None)
+    sweep._draw(found, None, "x.png")
+    assert done == [] and capsys.readouterr().err == ""
+    sweep._draw(found, "heatmap", "x.png")
+    assert done == [(("on paper", ("heatmap", "points", "gpus")), "x.png")]
+    assert capsys.readouterr() == ("", "figure: x.png\n")
+
+
+def test_what_cannot_be_drawn_is_known_before_anything_is_computed(tmp_path):
+    def refused(*given):
+        with pytest.raises(InputError) as told:
+            sweep._picture(*given)
+        return str(told.value)
+
+    axes, figure, out = {"tp": [1.0]}, tmp_path / "x.svg", tmp_path / "y.nc"
+    assert sweep._picture(None, None, out, axes) is None
+    assert sweep._picture("pareto", None, out, axes) == tmp_path / "y.png"
+    assert sweep._picture("pareto", figure, out, axes) == figure == sweep._picture("pareto", figure, None, axes)
+    of = "accepted are pareto, heatmap, curves"
+    assert refused(None, figure, out, axes) == f"--figure {figure}: --plot is missing; {of}"
+    assert refused("curve", None, None, axes) == "plot 'curve' is unknown; the nearest are curves"
+    lacking = "--plot pareto: a file is missing; accepted is --figure sweep.png, or --out"
+    assert refused("pareto", None, None, axes) == lacking
+    ends = f"--figure {tmp_path / 'x.csv'}: a name that ends in .png, .svg or .pdf is accepted"
+    assert refused("pareto", tmp_path / "x.csv", None, axes) == ends
+
+
+def test_a_sweep_is_asked_for_stated_shown_and_drawn(monkeypatch, tmp_path):
+    seen, file = {}, tmp_path / "s.toml"
+    file.write_text('model.name = "m"\ngpu = { name = "g", file = "f" }\nworkload.trace = "t.csv"\n')
+
+    def give(form, call, inputs, result, show, *, feasible, write):
+        found = Record(to_dict=lambda: "a document", feasible_count=1)
+        seen.update(call=call, inputs=inputs(found), result=result(found), feasible=feasible(found))
+        show(found)
+        write(found)
+        return 0
+
+    monkeypatch.setattr(sweep.Form, "give", give)
+    monkeypatch.setattr(sweep, "_show", lambda found, axes, base: seen.update(shown=(axes, base["model"])))
+    monkeypatch.setattr(sweep, "_draw", lambda found, plot, path: seen.update(drawn=(plot, path)))
+    out = tmp_path / "x.csv"
+    line = ["sweep", str(file), "--axis", "tp=1,2", "--axis", "rate=3", "--out", str(out), "--plot", "curves"]
+    assert main(line) == 0
+    axes = {"tp": [1.0, 2.0], "rate_rps": [3.0]}
+    scenario, given = seen["call"].arguments
+    assert given == axes and seen["call"].options == {"output": "cost_usd_per_mtoken", "top": 10, "out": str(out)}
+    base, traffic, engine, backend = scenario.arguments
+    assert base == seen["inputs"]["base"] and traffic.arguments[0].arguments == ("t.csv",) and backend == "vllm"
+    assert engine.arguments == (256.0, 8192.0) and scenario.options == {"gpu_file": "f"}
+    assert seen["inputs"] == {"scenario": str(file), "axes": axes, "base": base}
+    assert (seen["result"], seen["feasible"]) == ("a document", True)
+    assert seen["shown"] == (axes, "m") and seen["drawn"] == ("curves", tmp_path / "x.png")
+    assert main([*line[:6], "--top", "0"]) == 2 and main([*line[:6], "--top", "1"]) == 0
+    assert seen["call"].options == {"output": "cost_usd_per_mtoken", "top": 1} and seen["drawn"] == (None, None)
+    (tmp_path / "z.zarr").mkdir()  # a format that is a folder
+    assert main([*line[:6], "--out", str(tmp_path / "z.zarr")]) == 0 and main([*line[:6], "--out", str(tmp_path)]) == 2
+
+
+def test_the_share_of_requests_that_keeps_the_slos_is_between_none_and_all():
+    assert sweep.SloTable(percentile=0.01).percentile == 0.01 and sweep.SloTable(percentile=0.999).percentile == 0.999
+    for wrong in (0.0, 1.0):
+        with pytest.raises(ValueError, match="percentile"):
+            sweep.SloTable(percentile=wrong)

@@ -227,3 +227,52 @@ def test_what_is_not_served_is_that_of_the_policy_that_serves_least(monkeypatch,
         told.append(capsys.readouterr().out.splitlines())
     few = "note: as few as 87.5 % of the requests are served; means are over those alone"
     assert told == [["problem: a tier is dead"], ["problem: a tier is dead", few]]
+
+
+def test_a_study_of_transfers_is_asked_for_stated_shown_and_drawn(scenario, monkeypatch, tmp_path):
+    seen, out = {}, tmp_path / "x.pdf"
+    row = lambda share: SimpleNamespace(served_frac=share)
+
+    def give(form, call, inputs, result, show, *, feasible, write):
+        found = SimpleNamespace(to_dict=lambda: "a document")
+        seen.update(call=call, inputs=inputs(found), result=result(found), show=show, feasible=[])
+        for problems, shares in (([], (0.0, 0.5)), ([], (0.0, 0.0)), (["dead"], (1.0, 1.0))):
+            answer = SimpleNamespace(problems=problems, policies=[row(share) for share in shares])
+            seen["feasible"].append(feasible(answer))
+        write("answer")
+        return 0
+
+    monkeypatch.setattr(transfer.Form, "give", give)
+    monkeypatch.setattr(transfer, "_draw", lambda *given: seen.update(drawn=given))
+    assert main(["transfer", scenario(), "--out", str(out)]) == 0
+    assert seen["feasible"] == [True, False, False] and (seen["result"], seen["show"]) == ("a document", transfer._show)
+    answer, asked, path = seen["drawn"]
+    assert (answer, path) == ("answer", out) and seen["inputs"] == asked.model_dump()
+    (given,) = seen["call"].arguments
+    assert seen["call"].target == "dmodels.studies.transfer:study"
+    assert given.target == "dmodels.studies.transfer:TransferScenario.model_validate"
+    assert given.arguments[0]["traffic"]["rate"] == 4.0 and "pools" not in given.arguments[0]
+
+
+def test_tables_of_transfers_have_their_columns_in_this_order(monkeypatch):
+    heads = {
+        "SHARE": "context, tier, prefill s, transfer s, share %, layer by layer %",
+        "POLICIES": "policy, served %, SLO %, TTFT s, TTFT +- s, P99 s, transfer s, TBT ms, tier 2 %, tier 3 %, "
+        "saved %, saved +- %",
+        "UPGRADES": "change, served %, TTFT s, transfer s, TTFT saved %",
+        "STALENESS": "tiers, hit on the slower, order of bandwidths, order of costs, regret at twice s, refresh s",
+    }
+    assert {name: ", ".join(getattr(transfer, name)) for name in heads} == heads
+    shown = []
+    monkeypatch.setattr(transfer.render, "show", shown.extend)
+    monkeypatch.setattr(transfer, "table", lambda *parts: parts)
+    parts = {"share": "s", "upgrades": "u", "staleness": "t", "problems": []}
+    found = SimpleNamespace(**parts, policies=[SimpleNamespace(served_frac=1.0)])
+    transfer._show(found)
+    share = "Share of TTFT: KV sent after prefill, or layer by layer; one transfer at a time"
+    assert shown == [
+        (share, "s", transfer.SHARE),
+        ("Policies on the same requests and the same ECMP draws", found.policies, transfer.POLICIES),
+        ("Which upgrade pays: each change alone", "u", transfer.UPGRADES),
+        ("How stale telemetry may be, for a prompt of median length", "t", transfer.STALENESS),
+    ]

@@ -9,8 +9,10 @@ from pathlib import Path
 from types import SimpleNamespace as Record
 
 from dmodels.cli import main
+from dmodels.cli import watch as command
 from dmodels.cli.watch import _tables
 from dmodels.formats.telemetry.observe import Histogram
+from dmodels.report import grafana
 from dmodels.studies.watch import watch
 
 
@@ -78,3 +80,65 @@ def test_the_model_stands_beside_what_was_measured():
         )
         assert head == [f"one pool: {words}; at most 8.25 req/s", "measured", "model", "ratio"]
         assert rows == [["TTFT P99 [ms]", 412.3, 500.0, 1.213]]
+
+
+def test_tables_come_in_the_order_of_what_is_asked_first():
+    """Demand, then what was seen, quantity by quantity, then the model beside it."""
+    one = Histogram((1.2, 2.0), (60.0, 30.0, 10.0), 1.5)
+    names = ("input_tokens", "output_tokens", "ttft_s", "itl_s", "e2e_s")
+    compared = [Record(name=name, measured=1.0, predicted=2.0, ratio=3.0) for name in ("b", "a")]
+    fleet = Record(name="one pool", keeps_slo=True, serves_rps=8.25)
+    found = Record(telemetry=seen(**dict.fromkeys(names, one)), fleet=fleet, compared=compared)
+    demand, quantiles, beside = _tables(found)
+    assert demand[1] == ["", ""] and [row[0] for row in demand[2]] == [
+        "hours",
+        "replicas",
+        "requests completed",
+        "rate, mean and busiest [req/s]",
+        "arrivals, coefficient of variation",
+        "prompts and answers, correlation",
+        "prefix-cache hits",
+        "running, mean and most",
+        "waiting, mean",
+        "KV cache in use, most",
+    ]
+    assert quantiles[0] == "Seen; quantiles are read off the buckets"
+    lengths = ["prompt [tokens]", "answer [tokens]"]
+    assert [row[0] for row in quantiles[2]] == [*lengths, "TTFT [ms]", "time between tokens [ms]", "E2E [ms]"]
+    assert beside[0] == "The model beside what was measured" and [row[0] for row in beside[2]] == ["b", "a"]
+
+
+def test_what_is_watched_is_asked_for_stated_shown_and_drawn(monkeypatch, tmp_path, capsys):
+    told = {}
+
+    def give(form, call, inputs, result, show, *, write):
+        found = Record(to_dict=lambda: "a document")
+        told.update(call=call, inputs=inputs(found), result=result(found))
+        show(found)
+        write(found)
+        return 0
+
+    monkeypatch.setattr(command.Form, "give", give)
+    monkeypatch.setattr(command, "_tables", lambda found: ["the tables"])
+    monkeypatch.setattr(command.render, "show", lambda tables: told.update(shown=tables))
+    monkeypatch.setattr(command, "_write", lambda found, out: told.update(out=out))
+    assert main(["watch", "a.json", "--from-deployment", "run.sh", "--ttft", "1 s", "--dashboard", "d.json"]) == 0
+    options = told["call"].options
+    assert told["call"].target == "dmodels.studies.watch:watch" and told["call"].arguments == (["a.json"],)
+    assert options["deployment"] == ["run.sh"] and options["hours"] == 6.0 and "gpu" not in options
+    assert options["slo"].arguments == (1.0, 0.08, math.inf, 0.99) and "rate_rps" not in options
+    assert told["inputs"]["from_deployment"] == ["run.sh"] and told["inputs"]["files"] == ["a.json"]
+    assert (told["result"], told["shown"], told["out"]) == ("a document", ["the tables"], Path("d.json"))
+    assert main(["watch", "a.json", "--ttft", "1 s", "--gpu", "g"]) == 0 and told["out"] is None
+    assert told["call"].options == {"gpu": "g", "hours": 6.0} and told["inputs"]["from_deployment"] == []
+
+
+def test_a_dashboard_is_written_and_what_is_to_be_known_is_said(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(grafana, "dashboard", lambda found: f"of {found.name}")
+    found = Record(name="it", telemetry=Record(notices=("one scrape", "no rate")))
+    said = "dmodels: telemetry: one scrape\ndmodels: telemetry: no rate\n"
+    command._write(found, None)
+    assert capsys.readouterr() == ("", said)
+    command._write(found, tmp_path / "d.json")
+    assert capsys.readouterr() == ("", f"dashboard: {tmp_path / 'd.json'}\n{said}")
+    assert (tmp_path / "d.json").read_text() == "of it"

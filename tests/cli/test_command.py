@@ -62,10 +62,10 @@ def test_fields_become_options_and_what_answers_has_two_more():
     assert options(answers) == {
         "name": (str, [], "a name", False, none),
         "rows": (list[str], ["--rows"], "rows", True, []),
-        "limit": (str | None, ["--limit"], "a bound", True, None),
+        "limit": (str, ["--limit"], "a bound", True, None),
         "level": (float, ["--level"], "a level", True, 1.5),
         "swift": (bool, ["--swift/--no-swift", "--fast/--no-fast"], "quickly", True, False),
-        "part__file": (str | None, ["--own"], "a file", True, None),
+        "part__file": (str, ["--own"], "a file", True, None),
         "part__count": (int, ["--many", "--more"], "how many", True, 3),
         "part__share": (str, ["--share"], "a share", True, 0.5),
         "more": (int, [], "more", True, 4),

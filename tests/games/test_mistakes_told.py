@@ -53,6 +53,7 @@ LOG = log_from_rows(iter([{"arrival": 0, "completion": 1, "worker": "a"}]))
         (lambda: routing.gibbs_loads(BATCH, 1.0), "3 games; accepted is one: take them one by one"),
         (lambda: routing.gibbs_loads(GAME, 0.0), "tau = 0.0; accepted are positive numbers of seconds"),
         (lambda: routing.logit_equilibrium(GAME, 0.0), "tau = 0.0; accepted are positive numbers of seconds (0: use"),
+        (lambda: routing.logit_equilibrium(GAME, 1.0, max_steps=0), "max_steps = 0; accepted are whole numbers from 1"),
         (
             lambda: routing.gibbs_loads(RoutingGame(LINE, np.eye(2), 0.5), 1.0),
             "requests differ in their overlaps; accepted are games of one prefix group, or omega = 0",

@@ -36,7 +36,7 @@ def _split(mu: np.ndarray, total: np.ndarray, power: float) -> np.ndarray:
     order = np.argsort(-mu, axis=-1, kind="stable")
     fast = np.take_along_axis(mu, order, -1)
     scale = (np.cumsum(fast, -1) - total[..., None]) / np.cumsum(fast**power, -1)  # s if exactly the first k are used
-    used = (fast > scale * fast**power) & (scale > 0)
+    used = fast > scale * fast**power
     last = mu.shape[-1] - 1 - np.argmax(used[..., ::-1], axis=-1)
     s = np.take_along_axis(scale, last[..., None], -1)
     fits = (total < mu.sum(-1))[..., None]

@@ -112,6 +112,8 @@ def logit_equilibrium(
     f, cost, counts = _one(game)
     if not tau > 0:
         raise InputError(f"tau = {tau}; accepted are positive numbers of seconds (0: use best_response)")
+    if max_steps < 1:
+        raise InputError(f"max_steps = {max_steps}; accepted are whole numbers from 1")
     from scipy.stats import binom  # half a second to import
 
     groups, m = cost.shape

@@ -89,6 +89,10 @@ def test_a_search_for_a_law_starts_above_nothing(monkeypatch):
     monkeypatch.setattr(comparison, "_slower", lambda *_: 1.0)
     asked = Record(law=flat, policy=Record(slots=4), inside=lambda *_: FOUND._replace(restarts=None))
     assert compare(asked, LOG).restarts_count == 0 and starts == [[2e-3, 1e-6, 1e-7]] * 2
+    for slots, more in ((1, 1e-6), (2, 1e-5), (33, 1e-5)):  # of few requests no more than there may be
+        few = Record(law=Record(seconds=seconds), policy=Record(slots=slots), inside=lambda *_: FOUND)
+        compare(few, LOG)
+        assert starts[-1] == pytest.approx([2.01e-3, more, 1e-6])
 
 
 def test_figures_without_a_value():

@@ -62,9 +62,10 @@ def compare(asked: SimulatedServer, log: ServerLog) -> Compared:
     measured = Served(log.arrival_s, log.scheduled_s, log.first_token_s, log.end_s, log.output_tokens)
     found = asked.inside(log.arrival_s, log.input_tokens, log.output_tokens)
     start = asked.law.seconds(1, 1000, 0, 0)
-    full = asked.law.seconds(min(64, asked.policy.slots), 1000, 0, 0)
+    more = min(64, asked.policy.slots) - 1
+    full = asked.law.seconds(1 + more, 1000, 0, 0)
     prompt = (asked.law.seconds(1, 1000, 1000, 500) - start) / 1000.0
-    first = np.array([start, max((full - start) / 63.0, 1e-6), max(prompt, 1e-7)])
+    first = np.array([start, max((full - start) / max(more, 1), 1e-6), max(prompt, 1e-7)])
     return Compared(
         metrics=_metrics(found, measured),
         requests_count=len(log.ids),

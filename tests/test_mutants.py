@@ -189,6 +189,29 @@ sys.exit(main({asked}))
     assert "SURVIVED: toy/area.py:7" not in done.stdout
 
 
+def test_tests_run_as_they_are_chosen_and_compiling_is_beside_their_time(toy):
+    """The project sorts its tests the other way round; a second of compiling ends no run of less than one."""
+    (toy / "conftest.py").write_text("def pytest_collection_modifyitems(items):\n    items.reverse()\n")
+    (toy / "tests" / "test_order.py").write_text(
+        "import time\nfrom numba.core import event\n\n\ndef test_compiles():\n"
+        "    with event.trigger_event('numba:compile'):\n        end = time.process_time() + 1\n"
+        "        while time.process_time() < end:\n            pass\n\n\n"
+        "def test_one():\n    assert False\n\n\ndef test_two():\n    assert False\n"
+    )
+    names = [f"tests/test_order.py::test_{name}" for name in ("compiles", "two", "one")]
+    code = f"""
+import tempfile
+from pathlib import Path
+from tools.mutants.warm import Copy
+with tempfile.TemporaryDirectory() as folder:
+    copy = Copy(Path({str(toy)!r}), Path(folder), ["numba"])
+    print(copy.first_failure({names}, 0.9)[0], copy.first_failure({names[::-1]}, 0.9)[0])
+"""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    assert done.stdout.split() == names[1:], done.stderr
+
+
 def test_the_interval_of_a_share():
     """Wilson's for 8 of 10, as in his paper's formula: 49.0 to 94.3 %."""
     assert wilson(8, 10) == (pytest.approx(0.490, abs=1e-3), pytest.approx(0.943, abs=1e-3))

@@ -170,7 +170,6 @@ def _begin_step(e: Engines, k: int, now: float, visible: float) -> bool:
         return False
     e.begun_s[k] = now
     e.until_s[k] = now + step_s(e.law, answers, read, prompts, attended)
-    e.steps[k] += 1
     return True
 
 

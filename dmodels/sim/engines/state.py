@@ -67,7 +67,6 @@ class Engines(NamedTuple):
     begun_s: np.ndarray  # when the last step began
     until_s: np.ndarray  # when it ends; nan: none runs
     ratio: np.ndarray  # `new_token_ratio`
-    steps: np.ndarray
 
     @classmethod
     def idle(
@@ -89,7 +88,7 @@ class Engines(NamedTuple):
         shared = (prefixes.content, prefixes.start, prefixes.tokens, used)
         queue = (place(), ints(0), ints(-1), ints(-1), ints(0), place(), ints(0))
         clock = (np.full(instances, -np.inf), np.full(instances, np.nan))
-        return cls(rules, law, work, cache, *shared, *queue, *clock, np.full(instances, rules.first_ratio), ints(0))
+        return cls(rules, law, work, cache, *shared, *queue, *clock, np.full(instances, rules.first_ratio))
 
 
 @inline

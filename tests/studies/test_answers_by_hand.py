@@ -352,7 +352,7 @@ def test_the_largest_factor_that_holds():
 
 
 def test_solving_for_a_bound_or_a_rate(monkeypatch):
-    """Serves up to three times the rate, with bounds down to a half; what more GPUs of the first layout would do."""
+    """Serves up to three times the rate, at the rate itself bounds down to a half; what more GPUs of a layout do."""
     from dmodels.studies.plan import question
 
     work = Workload([500.0], [100.0], [1.0], rate_rps=4.0)
@@ -362,7 +362,7 @@ def test_solving_for_a_bound_or_a_rate(monkeypatch):
     monkeypatch.setattr(reverse, "price", lambda one: one)
     by_forms = partial(reverse.at_limit, ensure=False)
     serves = lambda priced, growth, bound, by: (
-        growth <= 3.0 * priced.max_gpus / 10 and by >= {"": 1.0, "ttft_s": 0.5}.get(bound, 2.0)
+        growth <= (1.0 if bound else 3.0) * priced.max_gpus / 10 and by >= {"": 1.0, "ttft_s": 0.5}.get(bound, 2.0)
     )
     monkeypatch.setattr(reverse, "_serves", serves)
     assert by_forms(asked, "rate").rate_rps == pytest.approx(12.0, rel=2e-3)

@@ -15,7 +15,7 @@ from dmodels import Parallel, Trace, catalog, read_trace
 from dmodels.core.errors import InputError
 from dmodels.models.cache import Eviction, leader, lost_hits, remaining_prefill_s, replay, stack_distances
 from dmodels.models.latency import prefill_s
-from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill, place, use_of
+from dmodels.studies.place import PrefillBill, Tier, at_sizes, bill, place, study, use_of
 
 GIB = 2.0**30
 LLAMA, H100, TP4 = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4)
@@ -175,6 +175,12 @@ def test_use_and_curves_tell_the_same_trace(answer):
     assert np.all(c.kvbm_usable_frac <= c.kvbm_frac)
     assert np.all(np.diff(c.recomputed_flop) <= 1e-3 * c.recomputed_flop[0]) and c.recomputed_flop[-1] == 0
     assert np.all(np.diff(c.prefill_s) <= 1e-12)
+
+
+def test_curves_go_from_a_five_thousandth_to_what_holds_everything():
+    for most, first, last in ((50, 1, 50), (5000, 1, 5000), (20_000, 4, 20_000), (1, 1, 2)):  # a curve has two ends
+        sizes = study._sizes(most)
+        assert (sizes[0], sizes[-1]) == (first, last) and (np.diff(sizes) > 0).all()
 
 
 def test_a_purchase_meets_the_target_and_one_block_less_does_not(answer):

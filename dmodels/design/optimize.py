@@ -123,7 +123,7 @@ def _solve(
         u, used = _descend(partial(lagrangian, multipliers=multipliers, penalty=penalty), u)
         excess = g(u)
         raised = jnp.maximum(multipliers + penalty * excess, 0.0)
-        worst = jnp.max(jnp.maximum(excess, -multipliers / penalty), initial=0.0)
+        worst = jnp.max(excess, initial=0.0)
         penalty = jnp.where(worst > 0.25 * last, jnp.minimum(4.0 * penalty, 1e8), penalty)
         return u, raised, penalty, worst, steps + used
 

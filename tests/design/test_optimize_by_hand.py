@@ -66,7 +66,7 @@ def solve(f, g, start, low, high):
     for _ in range(20 if constrained else 1):
         u, used = descend(lagrangian, u)
         excess, steps = g(low + width * u)[0], steps + used
-        worst = max([0.0, *np.maximum(excess, -price / penalty)])
+        worst = max([0.0, *excess])
         price = np.maximum(price + penalty * excess, 0.0)
         penalty = min(4 * penalty, 1e8) if worst > 0.25 * last else penalty
         last = worst

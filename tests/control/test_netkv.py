@@ -316,6 +316,8 @@ def test_what_a_rejection_says():
     dead_and_alive = Oracle(np.array([[0], [1]]), np.array([0.0, 1.0]), np.zeros(2), np.zeros(2))
     burst, after, _ = dispatch(RoutingPolicy.NETKV_FULL, dead_and_alive, [0, 1, 0, 1], [9.0] * 4, 0.0, pool(20.0))
     assert (burst.flags.tolist(), after.free_bytes.tolist()) == ([DEAD, 0, DEAD, 0], [2.0])  # room when it was asked
+    burst, after, _ = dispatch(RoutingPolicy.NETKV_FULL, dead_and_alive, [1, 0], [9.0] * 2, 0.5, pool(14.0))
+    assert (burst.flags.tolist(), after.free_bytes.tolist()) == ([0, DEAD], [9.5])  # what is there already takes none
 
 
 def test_each_of_many_pools_answers_for_itself():

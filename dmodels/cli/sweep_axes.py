@@ -69,8 +69,8 @@ def _range(name: str, argument: str, text: str) -> list[float]:
     low, high, count = _number(name, argument, parts[0]), _number(name, argument, parts[1]), int(parts[3])
     if count > MOST_VALUES:
         raise InputError(f"--axis {name}={text}: {count:,} values; accepted are up to {MOST_VALUES:,}")
-    if not low < high or count < 2 or (parts[2] == "log" and low <= 0):
-        raise InputError(f"--axis {name}={text}: accepted are LOW below HIGH (above 0 for log) and COUNT from 2")
+    if not low < high or count < 2:
+        raise InputError(f"--axis {name}={text}: accepted are LOW below HIGH and COUNT from 2")
     space = np.geomspace if parts[2] == "log" else np.linspace
     values = [float(v) for v in space(low, high, count)]
     return sorted({float(round(v)) for v in values}) if argument in _WHOLE else values

@@ -202,6 +202,15 @@ def test_an_axis_has_up_to_a_million_values(monkeypatch):
         sweep_axes.read_axes(["rate=1:2:lin:4"])
 
 
+def test_a_range_goes_up_and_has_two_ends():
+    assert sweep_axes.read_axes(["slowdown=1:2:lin:2"]) == {"slowdown": [1.0, 2.0]}
+    for wrong in ("rate=1:2:log:1", "rate=2:2:lin:2", "rate=3:2:lin:2"):
+        with pytest.raises(InputError, match=f"--axis {wrong}: accepted are LOW below HIGH and COUNT from 2"):
+            sweep_axes.read_axes([wrong])
+    with pytest.raises(InputError, match="--axis slowdown: 0 is out of range; accepted are positive numbers"):
+        sweep_axes.read_axes(["slowdown=0:1:log:2"])
+
+
 def drawn_of(monkeypatch):
     done = []
     for kind in ("pareto", "heatmap", "curves"):

@@ -92,8 +92,9 @@ def pool_study(
     fleets: dict[str, Any] = {"slots_single": single, "arrival_rps": rate, "engine": engine, "headroom": headroom}
     shares = short.request_frac, short.work_frac, every.iterations_count
     saved = Savings(*(np.asarray(x) for x in pooling.split_savings(*shares, slots_short=slots, **fleets)))
-    shrunk = [(0.0, float(count)) for count in saved.dual_instances_count]
-    if compression is not None:
+    if compression is None:
+        shrunk = [(0.0, float(count)) for count in saved.dual_instances_count]
+    else:
         shrunk = [_compressed(workload, *at, compression, fleets) for at in zip(thresholds, slots, strict=True)]
     law = np.asarray(pooling.work_savings(short.work_frac, slots, single, engine))
     best = _worth_it(pooling.thresholds_by_count(workload, pools_count, context, engine))

@@ -108,8 +108,10 @@ def bounds(f, c, q, lo, hi, monotone, convex, arc, here, reach):
                     step = (n[j] + 1) * f[j, n[j]] - (n[j] * f[j, n[j] - 1] if n[j] > 0 else 0.0)
                     if step < least:
                         pick, least = j, step
-            n[pick] += 1
             base_low += least
+            if pick < 0:  # all that is left lies behind poles
+                break
+            n[pick] += 1
     else:
         base_low = 0.0
         for j in range(workers):

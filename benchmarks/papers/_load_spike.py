@@ -35,7 +35,7 @@ class Course(NamedTuple):
 def run(fleet: Deployment, phases, thresholds_s, adapt: bool, seed: int, saves_frac: float = 0.0) -> Course:
     """`phases` are (clients, seconds); the controller switches parameters only if `adapt`."""
     rng = np.random.default_rng(seed)
-    settings, params = adaptive.table_2(), regime.Detector(np.array(thresholds_s), 0.2 * np.array(thresholds_s))
+    settings, params = adaptive.table_2(), regime.detector(1.0, *thresholds_s)
     tau_of, omega_of = np.asarray(settings.tau), np.asarray(settings.omega)
     state, now, tau, omega = adaptive.init(), 0, 0.0, 1.0
     ends = np.cumsum([seconds for _, seconds in phases])

@@ -31,8 +31,8 @@ class Detector(NamedTuple):
 
     thresholds_s: Real
     margins_s: Real
-    alpha: Real = 0.3
-    samples: Real = 3.0  # k
+    alpha: Real
+    samples: Real  # k
 
 
 class DetectorState(NamedTuple):

@@ -271,6 +271,9 @@ def test_a_sweep_is_asked_for_stated_shown_and_drawn(monkeypatch, tmp_path):
     scenario, given = seen["call"].arguments
     assert given == axes and seen["call"].options == {"output": "cost_usd_per_mtoken", "top": 10, "out": str(out)}
     base, traffic, engine, backend = scenario.arguments
+    assert {name: base[name] for name in ("tp", "pp", "dp", "ep", "percentile")} == dict.fromkeys(
+        ("tp", "pp", "dp", "ep"), 1
+    ) | {"percentile": 0.99}
     assert base == seen["inputs"]["base"] and traffic.arguments[0].arguments == ("t.csv",) and backend == "vllm"
     assert engine.arguments == (256.0, 8192.0) and scenario.options == {"gpu_file": "f"}
     assert seen["inputs"] == {"scenario": str(file), "axes": axes, "base": base}

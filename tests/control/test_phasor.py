@@ -149,7 +149,14 @@ def test_progress_is_never_negative_and_nobody_leaves_twice():
         state, _ = ROUTE(state, cost, pool)
         router.route(cost)
         assert told() == held
-    for done, held in (((-1.0, -1), (4.0, 2)), ((0.5, 0), (3.5, 2)), ((9.0, 1), (0.0, 1)), ((0.0, 5), (0.0, 0))):
+    nothing = (math.nan, 1), (1.0, math.nan), (math.inf, 1)  # are no numbers to be counted
+    for done, held in (
+        *((one, (4.0, 2)) for one in nothing),
+        ((-1.0, -1), (4.0, 2)),
+        ((0.5, 0), (3.5, 2)),
+        ((9.0, 1), (0.0, 1)),
+        ((0.0, 5), (0.0, 0)),
+    ):
         state = UPDATE(state, 0, *done)
         router.update(0, *done)
         assert told() == held

@@ -108,7 +108,7 @@ class Copy:
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             return pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=line", *tests], plugins=[First()])
 
-        status, seconds = self.apart(run, 3 * limit_s + 60, self.folder.parent / "last.log")
+        status, seconds = self.apart(run, 2 * limit_s + 30, self.folder.parent / "last.log")
         if status in (0, 5):
             return "", seconds
         if status in (-signal.SIGXCPU, -signal.SIGKILL):

@@ -120,6 +120,9 @@ def test_metrics_of_a_window_by_counting():
     good = sum(ttft[i] <= 3.0 for i in served)
     assert told.slo_frac == pytest.approx(good / len(mine))
     assert told.goodput_rps == pytest.approx(good / (max(arrival[i] for i in mine) - 10.0))
+    soon = [i for i in mine if arrival[i] < 10.5 and ttft[i] <= 3.0]  # half a second, in which the last comes earlier
+    last = max(arrival[i] for i in mine if arrival[i] < 10.5)
+    assert soon and summary(run, 10.0, 10.5, 3.0).goodput_rps == pytest.approx(len(soon) / (last - 10.0))
     chosen = [tier[i] for i in mine if tier[i] >= 0]
     for k in range(4):
         assert getattr(told, f"tier_{k}_frac") == pytest.approx(chosen.count(k) / len(chosen))

@@ -160,6 +160,9 @@ def test_requests_of_one_rounded_time_are_spread_over_its_tick():
     assert (np.diff(found) > 0).all() and 0 < found[0] < 3 and 96.5 < found[-1] < 99.5
     assert np.abs(found - 0.5 * np.arange(200)).max() < 2 * 0.5 * 200**0.5  # Kolmogorov: once in 1,500
     assert (network.window(trace, profile, 2.0, 100.0, 6, seed=1).arrival_s != found).all()
+    for tick in (0.0, -1e-9):
+        with pytest.raises(InputError, match=rf"tick_s {tick:g}: accepted is 0 or more, and above 0 for requests that"):
+            network.window(trace, profile, 2.0, 100.0, 6, tick_s=tick)
     none = network.poisson(np.zeros(1), np.zeros(1), np.ones(1), profile._replace(low_tokens=0.0), 2.0, 9.0, 4)
     assert set(none.input_tokens) == set(none.output_tokens) == {1.0}
 

@@ -70,13 +70,13 @@ def test_what_changes_nothing_is_no_change(toy):
     place = toy / "toy" / "same.py"
     place.write_text(
         "from jax import jit, numpy as np\nLaw = Callable[[a, b], b]\n\n\ndef f(a, b):\n"
-        "    return max(a, b), a in (b, 2 * a), np.power(a, b), jit(f, static_argnums=(0, 1))\n\n\n"
+        "    return max(a, b), a in (b, 2 * a), np.power(a, b), jit(f, static_argnums=(0, 1)), np.clip(a, 9, 10)\n\n\n"
         "def g(a):\n    try:\n        return a.max((3, 4)), a.std(axis=(5, 6)), a.startswith((x, y)), (7, 8)\n"
         "    except (KeyError, OSError):\n        return a\n"
     )
     swaps = [change.new for change in changes(place) if change.kind.startswith("swapped")]
     assert "b, a" in swaps and swaps.count("b, a") == 1 and not any(new.startswith("2 * a, b") for new in swaps)
-    assert "1, 0" not in swaps and "8, 7" in swaps
+    assert "1, 0" not in swaps and "8, 7" in swaps and "9, a" not in swaps and "10, 9" in swaps
     assert not {"4, 3", "6, 5", "y, x", "OSError, KeyError"} & set(swaps)
 
 
@@ -138,6 +138,14 @@ def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy):
     chooser = Chooser(toy, toy / "toy", [ran("reads", 5), ran("does not", 9)])
     constant = next(one for one in changes(toy / "toy" / "area.py") if "SIDES = 5" in one.applied())
     assert [test.name for test in chooser.tests_of(constant)] == ["reads"]
+
+
+def test_a_flag_is_known_by_its_dashes(toy):
+    (toy / "toy" / "area.py").write_text("class Asked:\n    most_sides: int = 4\n")
+    (toy / "tests" / "test_flags.py").write_text("def test_flag():\n    assert '--most-sides int = 4'\n")
+    chooser = Chooser(toy, toy / "toy", [ran("tests/test_flags.py::test_flag")])
+    default = next(one for one in changes(toy / "toy" / "area.py") if "= 5" in one.applied())
+    assert [test.name for test in chooser.tests_of(default)] == ["tests/test_flags.py::test_flag"]
 
 
 def test_a_default_is_judged_by_the_tests_that_name_its_function(toy):

@@ -144,7 +144,8 @@ class _Code:
                 if name in OPPOSITES:
                     stop = self.span(func)[1]
                     yield Change(self.path, stop - len(name), stop, OPPOSITES[name], "name")
-                for pair in itertools.pairwise(args) if name not in COMMUTE else ():
+                held = args[1:] if name == "clip" and len(args) == 3 else args  # clip(x, low, high): max(x, low) first
+                for pair in itertools.pairwise(held) if name not in COMMUTE else ():
                     yield from self.swapped(*pair, "swapped arguments")
                 for first, second in itertools.pairwise([k.value for k in keywords]):
                     yield from self.swapped(first, second, "swapped arguments")

@@ -43,7 +43,8 @@ class Chooser:
         body = self.bodies(file)
         found = _in_turn([test for test in self.tests if test.runs(file, changed & body)])
         if not changed & body:
-            word = re.compile(rf"\b(?:{'|'.join(map(re.escape, _names_at(text, first)))})\b")
+            names = (name.replace("_", "[_-]") for name in _names_at(text, first))  # flags are spelled with dashes
+            word = re.compile(rf"\b(?:{'|'.join(names)})\b")
             readers = {other: bits for other in self.files if (bits := self.mentions(other, word))}
             found += _in_turn([test for test in self.tests if word.search(self.text_of(test)[1])])
             found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])

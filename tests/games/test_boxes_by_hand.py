@@ -333,6 +333,15 @@ def test_where_everybody_pays_the_same_anywhere_one_look_is_enough(each):
         assert found[:4] == (4 * each,) * 4 and found.boxes == 1
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_search_has_room_for_all_halves_of_halves(workers):
+    """Nothing is known and everything is at rest: halves are put by until nothing is left to be halved."""
+    total = 300
+    flat = np.ones((workers, total)), np.zeros((1, workers)), np.array([total])
+    found = searched(*flat, inf, -inf, np.array([[total, *[0] * (workers - 1)]]), 10**6)
+    assert found[:4] == (total,) * 4 and (found.boxes > 8) == (workers > 1)
+
+
 def hull(values: list[float], n: int) -> float:
     """The least concave curve above values, at n: the highest chord over it."""
     chords = [values[n]]

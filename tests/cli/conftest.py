@@ -8,6 +8,7 @@ import io
 import json
 from importlib.resources import files
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,6 +71,19 @@ def tables_say_what_documents_say(monkeypatch):
         return status
 
     monkeypatch.setattr(Form, "give", checked)
+
+
+@pytest.fixture
+def handed(monkeypatch):
+    """What a command hands to its form, which only ends with `status`: the test itself calls what was handed."""
+    kept = SimpleNamespace(status=0)
+
+    def give(form, call, inputs, result, show, *, feasible=None, write=None):
+        vars(kept).update(call=call, inputs=inputs, result=result, show=show, feasible=feasible, write=write)
+        return kept.status
+
+    monkeypatch.setattr(Form, "give", give)
+    return kept
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,7 @@ from importlib import import_module
 from types import SimpleNamespace as Record
 
 from dmodels.cli import main
-from dmodels.cli.command import Form
 from dmodels.cli.fit import MACHINE, MachineTable, _outlier_table, _result, _sweep_table, _tables, _write
-
-GIVE = Form.give  # answers made by hand are no documents to be audited
 
 
 def test_rows_are_counted_by_what_became_of_them(capsys):
@@ -149,14 +146,13 @@ def test_the_document_of_a_fit_part_by_part():
     assert [*_result(found)["errors"]] == ["before", "after", "held_out"]
 
 
-def test_a_fit_is_asked_for_written_and_shown(monkeypatch, tmp_path, capsys):
+def test_a_fit_is_asked_for_written_and_shown(unaudited, monkeypatch, tmp_path, capsys):
     """The calibration says which files it is of; the tables go to stdout, what was left out to stderr."""
     asked, written = [], []
     found = fitted(rows=[0], rejected=[Record(id="b", line=3, reason="no GPU")])
     refit = import_module("dmodels.fit.refit")
     monkeypatch.setattr(refit, "refit", lambda *given, **how: asked.append((given, how)) or found)
     monkeypatch.setattr(refit, "written", lambda *given: written.append(given) or "the calibration")
-    monkeypatch.setattr(Form, "give", GIVE)
     out = tmp_path / "mine.json"
     assert main(["fit", "a/rows.csv", "b.csv", "--out", str(out)]) == 0
     told = capsys.readouterr()

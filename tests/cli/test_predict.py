@@ -11,13 +11,11 @@ from types import SimpleNamespace as Record
 import pytest
 
 from dmodels.cli import fit, main, predict, render
-from dmodels.cli.command import Form
 from dmodels.core.errors import InputError
 from dmodels.fit.predict import Errors, to_csv
 from tests.audit.commands import audit
 from tests.audit.terminal import audit_shown
 
-GIVE = Form.give  # answers made by hand are no documents to be audited
 HEAD = (
     "id,model_path,system,backend,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
     "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms"
@@ -209,7 +207,7 @@ def test_the_table_of_a_fit_names_every_efficiency_and_machine_whole(capsys, wri
 
 
 @pytest.fixture
-def told_by_hand(monkeypatch):
+def told_by_hand(unaudited, monkeypatch):
     """Predictions of two rows, of which every form says what it is; what was asked of the library."""
     frame = Record(name="frame")
     found = Record(values=[{"id": "a"}], rejected=[Record(id="b", line=4, reason="no GPU")], notes=["a note"])
@@ -219,7 +217,6 @@ def told_by_hand(monkeypatch):
     monkeypatch.setattr(library, "predict_file", lambda *given, **how: asked.append((given, how)) or found)
     monkeypatch.setattr(library, "to_csv", lambda answer: "id\na\n" if answer is found else "?")
     monkeypatch.setattr(import_module("dmodels.fit.calibration"), "read", lambda path: f"read {path}")
-    monkeypatch.setattr(Form, "give", GIVE)
     monkeypatch.setattr(predict, "write_table", lambda made, out: asked.append((made is frame, out)))
     return asked
 

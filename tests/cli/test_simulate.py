@@ -281,27 +281,18 @@ def test_without_a_rate_and_a_workload_a_request_a_second_is_drawn():
 
 
 def test_policies_are_routers_and_controls_of_these_names():
-    assert simulate.ROUTERS == {
-        "round-robin": "ROUND_ROBIN",
-        "random": "RANDOM",
-        "power-of-two": "POWER_OF_TWO",
-        "jsq": "SHORTEST_QUEUE",
-        "cache-aware": "DYNAMO",
-        "prompt-tokens": "PROMPTS",
-    }
-    assert simulate.CONTROLS == {
-        "phasor": ("WORK", "FREENESS"),
-        "reactive": ("REQUESTS", "REACTIVE"),
-        "freeness": ("WORK", "NONE"),
-        "queue-length": ("REQUESTS", "NONE"),
-        "token-backlog": ("TOKENS", "NONE"),
-        "memory": ("MEMORY", "NONE"),
-    }
+    """Routers are called as in the library, but for three; controls leave standby workers alone, but for two."""
+    routers = {name: name.upper().replace("-", "_") for name in ("round-robin", "random", "power-of-two")}
+    routers |= {"jsq": "SHORTEST_QUEUE", "cache-aware": "DYNAMO", "prompt-tokens": "PROMPTS"}
+    signals = {"freeness": "WORK", "queue-length": "REQUESTS", "token-backlog": "TOKENS", "memory": "MEMORY"}
+    controls = {name: (signal, "NONE") for name, signal in signals.items()}
+    controls |= {"phasor": ("WORK", "FREENESS"), "reactive": ("REQUESTS", "REACTIVE")}
+    assert (routers, controls) == (simulate.ROUTERS, simulate.CONTROLS)
     assert (simulate.HYBRID, simulate.PREFILL) == ("taichi", ("own", "shared", "packed"))
     assert (simulate.WORKLOAD, simulate.RATE_RPS) == ("azure-paper", 1.0)
-    for policy, router in simulate.ROUTERS.items():
+    for policy, router in routers.items():
         assert SimulateAsked(policy=policy).fleet().arguments[3].target == f"dmodels.sim.fleet:RoutingPolicy.{router}"
-    for policy, names in simulate.CONTROLS.items():
+    for policy, names in controls.items():
         control = SimulateAsked(policy=policy, prefill_instances=1).control()
         kinds = [f"dmodels.sim.cluster:{kind}.{name}" for kind, name in zip(("Signal", "Flow"), names, strict=True)]
         assert [one.target for one in control.arguments] == kinds and control.options == {"theta_frag": 0.0}

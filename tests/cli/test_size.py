@@ -235,14 +235,8 @@ def test_a_size_is_called_with_each_option_as_its_own_argument():
     assert (inner.target, inner.arguments[1]) == ("dmodels.models.memory:with_weight_dtype", "fp8")
     assert inner.arguments[0].arguments == ("m",) and gpu.arguments == ("g", "f") and workload.arguments == ("w",)
     assert parallel.options == {"tp": 2, "pp": 3, "dp": 4, "ep": 8} and context == 5000
-    assert made.options == {
-        "utilization": 0.8,
-        "block_tokens": 32,
-        "batched_tokens": 4096,
-        "max_sequences": 77,
-        "backend": "sglang",
-        "release": "0.5",
-    }
+    sizes, engine = {"block_tokens": 32, "batched_tokens": 4096}, {"backend": "sglang", "release": "0.5"}
+    assert made.options == {"utilization": 0.8, "max_sequences": 77} | sizes | engine
     plain = size.SizeAsked(model="m", gpu="g").call()
     assert len(plain.arguments) == 4 and plain.arguments[0].arguments == ("m",)
     defaults = {"block_tokens": 16, "batched_tokens": 8192, "backend": "vllm", "release": ""}

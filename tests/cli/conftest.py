@@ -8,6 +8,7 @@ import io
 import json
 from importlib.resources import files
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from tests.audit.commands import audit
 from tests.audit.figures import audit_figure
 from tests.audit.shown import audit_page
 from tests.audit.terminal import audit_shown
+
+GIVE = Form.give
 
 
 def shipped(command: str) -> dict[str, Any]:
@@ -55,13 +58,12 @@ def documents_keep_their_schema(monkeypatch):
 @pytest.fixture(autouse=True)
 def tables_say_what_documents_say(monkeypatch):
     """Whichever form a test asks for, the other is made of the same answer and held against it."""
-    give = Form.give
 
     def checked(form: Form, call: Any, inputs: Any, result: Any, show: Any, **more: Any) -> int:
         answers: list[Any] = []
         feasible = more.pop("feasible", lambda answer: True)
         kept = lambda answer: answers.append(answer) or feasible(answer)
-        status = give(form, call, inputs, result, show, feasible=kept, **more)
+        status = GIVE(form, call, inputs, result, show, feasible=kept, **more)
         for answer in answers:
             text = io.StringIO()
             with contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
@@ -70,6 +72,25 @@ def tables_say_what_documents_say(monkeypatch):
         return status
 
     monkeypatch.setattr(Form, "give", checked)
+
+
+@pytest.fixture
+def unaudited(monkeypatch):
+    """Answers made by hand are no documents to be audited: the form is as it is shipped."""
+    monkeypatch.setattr(Form, "give", GIVE)
+
+
+@pytest.fixture
+def handed(monkeypatch):
+    """What a command hands to its form, which only ends with `status`: the test itself calls what was handed."""
+    kept = SimpleNamespace(status=0)
+
+    def give(form, call, inputs, result, show, *, feasible=None, write=None):
+        vars(kept).update(call=call, inputs=inputs, result=result, show=show, feasible=feasible, write=write)
+        return kept.status
+
+    monkeypatch.setattr(Form, "give", give)
+    return kept
 
 
 @pytest.fixture(autouse=True)

@@ -70,36 +70,28 @@ def test_the_library_call_is_shown(capsys):
     assert namespace["found"]["id"] == "TB-1"
 
 
-def test_all_claims_or_one_are_asked_for_and_stated(monkeypatch, capsys):
-    seen = {}
-
-    def give(form, call, inputs, result, show, *, feasible=None, write=None):
-        entry = {"id": "X-1", "page": "x.py", "says": "so"}
-        seen.update(target=call.target, arguments=call.arguments, inputs=inputs(entry), before=result(entry))
-        if write:
-            seen["feasible"] = [feasible(entry)]
-            write(entry)
-            seen["feasible"].append(feasible(entry))
-        seen["result"] = result(entry)
-        show(entry)
-        return 0
-
-    monkeypatch.setattr(claims.Form, "give", give)
+def test_all_claims_or_one_are_asked_for_and_stated(handed, monkeypatch, capsys):
     monkeypatch.setattr(claims, "check", lambda page: (page != "x.py", f"ran {page}"))
-    monkeypatch.setattr(claims, "_show", lambda entry, line: seen.update(shown=(entry["id"], line)))
-    monkeypatch.setattr(claims, "_list", lambda entry: seen.update(listed=entry["id"]))
+    monkeypatch.setattr(claims, "_show", lambda entry, line: (entry["id"], line))
+    monkeypatch.setattr(claims, "_list", lambda entry: entry["id"])
+    entry = {"id": "X-1", "page": "x.py", "says": "so"}
+    before = entry | {"check": {"passed": None, "line": "not run"}}
     assert run(capsys, "X-1")[0] == 0
-    entry, none = {"id": "X-1", "page": "x.py", "says": "so"}, {"passed": None, "line": "not run"}
-    assert (seen["target"], seen["arguments"]) == ("dmodels:catalog.claim", ("X-1",))
-    assert seen["inputs"] == {"name": "X-1", "run": True} and seen["before"] == entry | {"check": none}
-    assert seen["result"] == entry | {"check": {"passed": False, "line": "ran x.py"}}
-    assert seen["feasible"] == [True, False] and seen["shown"] == ("X-1", "ran x.py")
+    assert (handed.call.target, handed.call.arguments) == ("dmodels:catalog.claim", ("X-1",))
+    assert handed.inputs(entry) == {"name": "X-1", "run": True}
+    assert handed.result(entry) == before and handed.feasible(entry) is True
+    handed.write(entry)
+    assert handed.result(entry) == entry | {"check": {"passed": False, "line": "ran x.py"}}
+    assert handed.feasible(entry) is False and handed.show(entry) == ("X-1", "ran x.py")
     assert run(capsys, "X-1", "--no-run")[0] == 0
-    assert seen["result"] == seen["before"] and seen["feasible"] == [True, True] and seen["inputs"]["run"] is False
+    assert handed.inputs(entry)["run"] is False and handed.feasible(entry) is True
+    handed.write(entry)
+    assert handed.result(entry) == before and handed.feasible(entry) is True
     for more, verdict in (([], ()), (["--verdict", "proved"], ("proved",))):
         assert run(capsys, *more)[0] == 0
-        assert (seen["target"], seen["arguments"]) == ("dmodels:catalog.claims", verdict) and seen["listed"] == "X-1"
-        assert seen["result"] == entry and seen["inputs"] == {"verdict": "".join(verdict)}
+        assert (handed.call.target, handed.call.arguments) == ("dmodels:catalog.claims", verdict)
+        assert handed.inputs(entry) == {"verdict": "".join(verdict)} and handed.write is None
+        assert handed.result(entry) == entry and handed.show(entry) == "X-1"
 
 
 def test_a_page_is_run_and_its_last_line_told(monkeypatch, tmp_path, capsys):

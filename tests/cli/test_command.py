@@ -20,8 +20,6 @@ from dmodels.cli.schema import Degree, FileName, Percent, Seconds, Table, flag
 from dmodels.core import extras
 from dmodels.core.errors import InputError
 
-GIVE = Form.give  # answers made by hand are no documents to be audited
-
 
 class Part(Table):
     file: FileName | None = flag(None, "a file", "--own")
@@ -168,9 +166,8 @@ def test_a_model_that_is_slow_to_import_is_imported_when_it_is_asked(monkeypatch
     assert ran(answers, scenario=file) == 0 and seen == [Asked(name="x")]
 
 
-def test_an_answer_has_four_forms(monkeypatch, capsys):
+def test_an_answer_has_four_forms(unaudited, monkeypatch, capsys):
     """The call that is printed is not made; files are written before anything is printed, and life ends between."""
-    monkeypatch.setattr(Form, "give", GIVE)
     done = []
     monkeypatch.setattr(command, "announce", lambda made: done.append(f"announced {made.run()}"))
     monkeypatch.setattr(render, "as_json", lambda *told: json.dumps(told))

@@ -6,11 +6,10 @@ import json
 from importlib import import_module
 from types import SimpleNamespace as Record
 
-from dmodels.cli import main
-from dmodels.cli.command import Form
+from dmodels.cli import main, render
 from dmodels.cli.fit import MACHINE, MachineTable, _outlier_table, _result, _sweep_table, _tables, _write
-
-GIVE = Form.give  # answers made by hand are no documents to be audited
+from dmodels.fit.predict import Errors
+from tests.audit.terminal import audit_shown
 
 
 def test_rows_are_counted_by_what_became_of_them(capsys):
@@ -63,7 +62,7 @@ MACHINES = [("h100_sxm", "vllm", "fp8"), ("h200_sxm", "sglang", "bf16")]
 def fitted(**more):
     """A fit whose numbers all differ."""
     of = lambda k: {
-        metric: Record(count=10 * k + i, median=0.1 * k + 0.01 * i, p90=0.2 * k + 0.05 * i)
+        metric: Errors(10 * k + i, median=0.1 * k + 0.01 * i, mean=0.15 * k, p90=0.2 * k + 0.05 * i)
         for i, metric in enumerate(("ttft", "tpot"), start=1)
     }
     table = [
@@ -149,14 +148,22 @@ def test_the_document_of_a_fit_part_by_part():
     assert [*_result(found)["errors"]] == ["before", "after", "held_out"]
 
 
-def test_a_fit_is_asked_for_written_and_shown(monkeypatch, tmp_path, capsys):
+def test_the_tables_of_a_fit_are_its_document(capsys):
+    """The auditor of tables reads every cell."""
+    odd = ("r7", "ttft", 912.0, 101.0, "nine times the prediction")
+    found = fitted(outliers=[odd], sweeps=[Record(**SWEEP, to_dict=lambda: SWEEP)])
+    render.show(_tables(found))
+    result = json.loads(json.dumps(render.whole(render.plain(_result(found)))))
+    audit_shown({"command": "fit", "inputs": {}, "result": result}, capsys.readouterr().out)
+
+
+def test_a_fit_is_asked_for_written_and_shown(unaudited, monkeypatch, tmp_path, capsys):
     """The calibration says which files it is of; the tables go to stdout, what was left out to stderr."""
     asked, written = [], []
     found = fitted(rows=[0], rejected=[Record(id="b", line=3, reason="no GPU")])
     refit = import_module("dmodels.fit.refit")
     monkeypatch.setattr(refit, "refit", lambda *given, **how: asked.append((given, how)) or found)
     monkeypatch.setattr(refit, "written", lambda *given: written.append(given) or "the calibration")
-    monkeypatch.setattr(Form, "give", GIVE)
     out = tmp_path / "mine.json"
     assert main(["fit", "a/rows.csv", "b.csv", "--out", str(out)]) == 0
     told = capsys.readouterr()

@@ -15,7 +15,6 @@ import pytest
 
 from dmodels import catalog
 from dmodels.cli import COMMANDS, app, main
-from dmodels.cli.command import Form
 from dmodels.cli.plan_inputs import GpuTable, PlanInputs
 from dmodels.cli.sweep_axes import read_axes
 from dmodels.core.errors import InputError
@@ -533,45 +532,41 @@ def test_the_help_of_an_option_is_its_own(name):
     assert not beside
 
 
-def told(line: str, monkeypatch, **answer) -> dict:
-    """The inputs that the document states, of an answer of which only `answer` is known."""
-    seen: dict = {}
-    monkeypatch.setattr(Form, "give", lambda form, call, inputs, *_, **__: seen.update(inputs(answered)) or 0)
-    answered = SimpleNamespace(**answer)
-    assert main(shlex.split(line)) == 0
-    return seen
+def test_documents_state_what_was_asked(here, handed):
+    def told(line: str, **answer) -> dict:
+        """The inputs that the document states, of an answer of which only `answer` is known."""
+        assert main(shlex.split(line)) == 0
+        return handed.inputs(SimpleNamespace(**answer))
 
-
-def test_documents_state_what_was_asked(here, monkeypatch):
     lines = {line.split()[0]: line for line in reversed(CASES)}  # the first of each
-    size = told(lines["size"], monkeypatch)
+    size = told(lines["size"])
     sized = {"model": "qwen3-8b", "parallel": "tp2pp3dp4ep8", "weight_dtype": "fp8", "kv_dtype": "fp4"}
     assert size.items() >= (sized | {"gpu": "h200_sxm", "utilization_frac": 0.8, "max_num_seqs": 77}).items()
-    plain = told("size --model qwen3-8b --gpu h200_sxm", monkeypatch)
+    plain = told("size --model qwen3-8b --gpu h200_sxm")
     assert (plain["weight_dtype"], plain["kv_dtype"]) == ("as published", "as published")
     assert plain["max_num_seqs"] == 1024  # vLLM's default of GPUs from 70 GiB on
-    pools = told(lines["pools"], monkeypatch, rate_rps=7.0, context_tokens=9000.0)
+    pools = told(lines["pools"], rate_rps=7.0, context_tokens=9000.0)
     paid = {"rate_rps": 7, "context_tokens": 9000, "base_s": 9e-3, "per_sequence_s": 5e-4, "workload": "mooncake"}
     assert all(alike(pools[name], value) for name, value in paid.items())
     assert pools["headroom"] == {"single": 1.3, "short": 1.2, "long": 1.1}
-    step = told(lines["step"], monkeypatch)
+    step = told(lines["step"])
     assert (step["model"], step["gpu"], step["parallel"]) == ("qwen3-8b", "h200_sxm", "tp2pp1dp4ep8")
-    fleet = told(lines["simulate"], monkeypatch)
+    fleet = told(lines["simulate"])
     short, long = fleet["pools"]
     assert short == {"instances": 4, "slots_count": 9, "max_tokens": 2048}
     assert long == {"instances": 3, "slots_count": 5, "max_tokens": None}
     stated = {"policy": "random", "base_s": 9e-3, "per_sequence_s": 5e-4, "decode_instances": 0, "rate_rps": 7}
     assert all(alike(fleet[name], value) for name, value in stated.items())
-    shared = told("size --model qwen3-8b --gpu h100_sxm --tp 4 --pp 2 --backend sglang", monkeypatch)
+    shared = told("size --model qwen3-8b --gpu h100_sxm --tp 4 --pp 2 --backend sglang")
     # SGLang sets half a GiB aside, 1.5 MiB a token of a step, 2 MiB for each of 512 sequences on four GPUs, and 128 MiB
     # for each of eight
     aside = (512 + 1.5 * 8192 + 2 * 512 + 128 * 8) * 2**20
     assert alike(shared["utilization_frac"], 1 - aside / float(catalog.gpu("h100_sxm").memory_bytes))
-    apart = told(next(line for line in CASES if "--standby" in line), monkeypatch)
+    apart = told(next(line for line in CASES if "--standby" in line))
     assert (apart["prefill_instances"], apart["decode_instances"], apart["standby_instances"]) == (2, 3, 1)
-    default = told('simulate --rate "7 req/s" --prefill-instances 2', monkeypatch)
+    default = told('simulate --rate "7 req/s" --prefill-instances 2')
     assert default["policy"] == "phasor" and default["workload"] == "azure-paper"
-    assert told('simulate --rate "7 req/s"', monkeypatch)["policy"] == "jsq"
+    assert told('simulate --rate "7 req/s"')["policy"] == "jsq"
 
 
 def test_axes_as_they_are_typed():

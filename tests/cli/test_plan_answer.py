@@ -8,14 +8,11 @@ from types import SimpleNamespace as Record
 import pytest
 
 from dmodels.cli import deployments, main, plan, report
-from dmodels.cli.command import Form
 from dmodels.cli.plan import Beside
 from dmodels.cli.plan_inputs import PlanInputs
 from dmodels.report import parted, plan_json, plan_notes, plan_page, plan_tables, plan_words, replay_tables
 from dmodels.studies import plan as study
 from dmodels.studies import servers
-
-GIVE = Form.give  # answers made by hand are no documents to be audited
 
 
 @pytest.fixture
@@ -28,11 +25,10 @@ def fleet():
 
 
 @pytest.fixture
-def world(monkeypatch, fleet):
+def world(unaudited, monkeypatch, fleet):
     """The library, of which every function says what it was given; the plan that it finds is `fleet`."""
     done = []
     noted = lambda name: lambda *given, **how: done.append((name, *given)) or f"{name} found"
-    monkeypatch.setattr(Form, "give", GIVE)
     monkeypatch.setattr(PlanInputs, "call", lambda asked: "question")
     monkeypatch.setattr(study, "plan", lambda question, **how: done.append(("plan", question, how)) or fleet)
     for name in ("suggestions", "sensitivity", "verify", "tails", "plan_apart", "plan_regions", "solved"):

@@ -183,21 +183,14 @@ def test_windows_have_these_parts_and_columns(capsys):
     assert capsys.readouterr().err.splitlines() == ["row 1: gap", "sorted"]
 
 
-def test_what_is_asked_of_a_log_is_stated_with_the_baseline_that_was_found(monkeypatch, tmp_path):
-    seen, drawn = {}, []
-
-    def give(form, call, inputs, result, show, *, write):
-        seen.update(call=call.target, inputs=inputs(told_by_hand()), result=result, show=show)
-        write("found")
-        return 0
-
-    monkeypatch.setattr(command.Form, "give", give)
-    monkeypatch.setattr(command, "_draw", lambda *given: drawn.append(given))
+def test_what_is_asked_of_a_log_is_stated_with_the_baseline_that_was_found(handed, monkeypatch, tmp_path):
+    monkeypatch.setattr(command, "_draw", lambda *given: given)
     assert main(["poa", "t.csv", "--plot", str(tmp_path / "x.svg")]) == 0
-    stated = seen.pop("inputs")
+    stated = handed.inputs(told_by_hand())
     assert (stated["baseline_s"], stated["log"], stated["limit"], stated["capacity"]) == (0.055, "t.csv", 20, 64.0)
-    assert seen == {"call": "dmodels.studies.router_log:analyse", "result": command._result, "show": command._show}
-    assert drawn == [("found", tmp_path / "x.svg")]
+    assert handed.call.target == "dmodels.studies.router_log:analyse"
+    assert (handed.result, handed.show, handed.feasible) == (command._result, command._show, None)
+    assert handed.write("found") == ("found", tmp_path / "x.svg")
 
 
 def test_the_index_is_drawn_with_its_regimes_to_the_file(monkeypatch):

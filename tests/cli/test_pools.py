@@ -140,19 +140,12 @@ def test_thresholds_are_shown_with_what_was_asked_for(price, compress, capsys):
     assert list(line) == [*shown, "saved: exact"] and out.splitlines()[-2:] == ["- so", "- then"]
 
 
-def test_a_study_of_pools_states_what_was_asked_and_what_its_trace_said(monkeypatch):
-    seen = {}
-
-    def give(form, call, inputs, result, show):
-        seen.update(call=call.target, inputs=inputs(studied()), result=result, show=show)
-        return 0
-
+def test_a_study_of_pools_states_what_was_asked_and_what_its_trace_said(handed, monkeypatch):
     noted = Record(notices=("sorted", "cut"))
-    monkeypatch.setattr(pools.Form, "give", give)
     monkeypatch.setattr(pools.Code, "values", lambda made: [noted, Record()])
     monkeypatch.setattr(pools, "_show", lambda study, asked: (study, asked.traffic))
     assert main(["pools", "--trace", "t.csv", "--compress", "0.5,9,1"]) == 0
-    stated = seen["inputs"]
+    stated = handed.inputs(studied())
     assert stated["notices"] == ["sorted", "cut"] and "iteration" not in stated
     assert (stated["workload"], stated["trace"], stated["rate_rps"], stated["context_tokens"]) == (
         None,
@@ -163,8 +156,8 @@ def test_a_study_of_pools_states_what_was_asked_and_what_its_trace_said(monkeypa
     assert stated["headroom"] == {"single": 1.08, "short": 1.05, "long": 1.02}
     assert (stated["base_s"], stated["per_sequence_s"]) == pytest.approx((8e-3, 6.5e-4))
     assert stated["compress"] == (0.5, 9.0, 1.0)
-    assert (seen["call"], seen["result"]) == ("dmodels.studies.pools:pool_study", pools._result)
-    assert seen["show"]("study") == ("study", "t.csv")
-    assert main(["pools", "--workload", "mooncake"]) == 0 and seen["inputs"]["workload"] == "mooncake"
-    assert main(["pools"]) == 0 and seen["inputs"]["workload"] == "azure-paper"
+    assert (handed.call.target, handed.result) == ("dmodels.studies.pools:pool_study", pools._result)
+    assert handed.show("study") == ("study", "t.csv") and handed.feasible is handed.write is None
+    for more, workload in ((["--workload", "mooncake"], "mooncake"), ([], "azure-paper")):
+        assert main(["pools", *more]) == 0 and handed.inputs(studied())["workload"] == workload
     assert main(["pools", "--trace", "t.csv", "--workload", "mooncake"]) == 2

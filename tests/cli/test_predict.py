@@ -10,14 +10,11 @@ from types import SimpleNamespace as Record
 
 import pytest
 
-from dmodels.cli import fit, main, predict, render
-from dmodels.cli.command import Form
+from dmodels.cli import main, predict, render
 from dmodels.core.errors import InputError
-from dmodels.fit.predict import Errors, to_csv
+from dmodels.fit.predict import to_csv
 from tests.audit.commands import audit
-from tests.audit.terminal import audit_shown
 
-GIVE = Form.give  # answers made by hand are no documents to be audited
 HEAD = (
     "id,model_path,system,backend,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,tp_size,pp_size,"
     "attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms"
@@ -124,44 +121,6 @@ def test_the_printed_call_runs(capsys, write):
     assert to_csv(scope["predictions"]) == run(capsys, "predict", path)[1]
 
 
-def test_the_tables_of_a_fit_are_its_document(capsys):
-    """A fit with numbers of its own: the auditor of tables reads every cell."""
-    errors = lambda k: {m: Errors(12, 0.11 * k + i, 0.2, 0.32 * k + i) for i, m in enumerate(("ttft", "tpot"))}
-    machines = [("h100_sxm", "vllm", "fp8"), ("h200_sxm", "sglang", "bf16")]
-    table = [
-        {"gpu": gpu, "backend": engine, "precision": bits, "mfu": 0.51 + k, "hbm": 0.82 - k / 10}
-        for k, (gpu, engine, bits) in enumerate(machines)
-    ]
-    sweep = {
-        "name": "runs.json",
-        "concurrency_count": [1.34, 15.76],
-        "throughput_rps": [0.5123, 4.711],
-        "ttft_s": [0.1234, 0.5678],
-        "tpot_s": [0.0101, 0.0303],
-        "step_base_s": 0.0225,
-        "step_base_interval_s": (0.021, 0.024),
-        "step_per_sequence_s": 5.5e-4,
-        "step_per_sequence_interval_s": (5.1e-4, 6.2e-4),
-        "knee_count": 12.3,
-        "knee_interval_count": (9.1, 15.2),
-        "ceiling_rps": 5.31,
-        "contradictions": ("throughput falls", "TTFT falls"),
-    }
-    found = Record(
-        before=errors(1),
-        after=errors(2),
-        held_out=errors(3),
-        table=table,
-        outliers=[("r7", "ttft", 912.0, 101.0, "nine times the prediction")],
-        rejected=[],
-        spread80={"ttft": (0.712, 1.413), "tpot": (0.854, 1.221)},
-        sweeps=[Record(**sweep, to_dict=lambda: sweep)],
-    )
-    render.show(fit._tables(found))
-    result = json.loads(json.dumps(render.whole(render.plain(fit._result(found)))))
-    audit_shown({"command": "fit", "inputs": {}, "result": result}, capsys.readouterr().out)
-
-
 @pytest.mark.slow
 def test_a_refit_lowers_the_error_and_its_calibration_predicts(capsys, write, tmp_path):
     loads = [line(f"r{b}{t}", batch=b, tp=t) for b in (1, 4, 16, 64) for t in (1, 2, 4)]
@@ -209,7 +168,7 @@ def test_the_table_of_a_fit_names_every_efficiency_and_machine_whole(capsys, wri
 
 
 @pytest.fixture
-def told_by_hand(monkeypatch):
+def told_by_hand(unaudited, monkeypatch):
     """Predictions of two rows, of which every form says what it is; what was asked of the library."""
     frame = Record(name="frame")
     found = Record(values=[{"id": "a"}], rejected=[Record(id="b", line=4, reason="no GPU")], notes=["a note"])
@@ -219,7 +178,6 @@ def told_by_hand(monkeypatch):
     monkeypatch.setattr(library, "predict_file", lambda *given, **how: asked.append((given, how)) or found)
     monkeypatch.setattr(library, "to_csv", lambda answer: "id\na\n" if answer is found else "?")
     monkeypatch.setattr(import_module("dmodels.fit.calibration"), "read", lambda path: f"read {path}")
-    monkeypatch.setattr(Form, "give", GIVE)
     monkeypatch.setattr(predict, "write_table", lambda made, out: asked.append((made is frame, out)))
     return asked
 

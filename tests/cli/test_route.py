@@ -111,20 +111,13 @@ def test_an_interval_is_an_answer_and_overload_is_none(flags, feasible):
     assert route._feasible(Record(price=priced(int(flags)))) == feasible
 
 
-def test_a_game_is_shown_with_what_was_asked_of_it(monkeypatch):
-    seen = {}
-
-    def give(form, call, inputs, result, show, *, feasible):
-        seen.update(call=call.target, inputs=inputs(None), result=result, feasible=feasible, shown=show("found"))
-        return 0
-
-    monkeypatch.setattr(route.Form, "give", give)
+def test_a_game_is_shown_with_what_was_asked_of_it(handed, monkeypatch):
     monkeypatch.setattr(route, "_show", lambda asked, found: (asked.requests, found))
     assert main(["route", "--requests", "12", "--workers", "3", "--b", "1 ms,2 ms,3 ms"]) == 0
-    stated = seen.pop("inputs")
+    stated = handed.inputs(None)
     assert (stated["a_s"], stated["b_s"], stated["n_sat"]) == ([5e-3] * 3, [1e-3, 2e-3, 3e-3], [64.0] * 3)
-    told = {"call": "dmodels.studies.router_costs:router_costs", "result": route._result, "shown": (12, "found")}
-    assert seen == told | {"feasible": route._feasible}
+    assert handed.call.target == "dmodels.studies.router_costs:router_costs" and handed.show("found") == (12, "found")
+    assert (handed.result, handed.feasible, handed.write) == (route._result, route._feasible, None)
 
 
 @pytest.mark.parametrize(("option", "name"), [("--a", "a"), ("--b", "b"), ("--d", "d"), ("--saturation", "saturation")])

@@ -179,7 +179,7 @@ def test_flags_stand_over_what_the_scenario_says_and_make_its_tables(tmp_path):
     assert read_scenario(file, Asked).deep.level == 1 and from_flags(Asked, {}) == Asked()
 
 
-def test_formats_are_records_and_a_table_with_dashes_where_there_is_nothing(monkeypatch):
+def test_formats_are_records_and_a_table_with_dashes_where_there_is_nothing(handed, monkeypatch):
     from dmodels.formats import FormatRow
 
     rows = [FormatRow("a", "one", "", "written"), FormatRow("b", "two", "read", "")]
@@ -189,13 +189,10 @@ def test_formats_are_records_and_a_table_with_dashes_where_there_is_nothing(monk
     head = ["format", "what it is", "read by", "written by"]
     assert shown == [("Files of other tools", head, [["a", "one", "-", "written"], ["b", "two", "read", "-"]])]
     assert formats._records(rows)[0] == {"name": "a", "title": "one", "read_by": "", "written_by": "written"}
-    seen = {}
-    give = lambda form, call, inputs, result, show: (
-        seen.update(call=call.target, made=(inputs(1), result(rows), show)) or 5
-    )
-    monkeypatch.setattr(formats.Form, "give", give)
-    assert main(["formats"]) == 5
-    assert seen == {"call": "dmodels.formats:table", "made": ({}, formats._records(rows), formats._show)}
+    handed.status = 5
+    assert main(["formats"]) == 5 and handed.call.target == "dmodels.formats:table"
+    assert (handed.inputs(1), handed.result(rows), handed.show) == ({}, formats._records(rows), formats._show)
+    assert handed.feasible is handed.write is None
 
 
 def test_names_that_a_table_accepts_are_found_through_lists_and_what_may_be_missing():

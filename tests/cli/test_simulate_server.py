@@ -30,76 +30,65 @@ def server(name, instances):
 
 
 @pytest.fixture
-def given(monkeypatch):
-    """What the form is given to make, to state and to show, of servers that are only named."""
-    seen = {}
+def found(monkeypatch):
+    """What a simulation finds, of servers that are only named; what is shown and written is told."""
     servers = import_module("dmodels.studies.servers")
     first = lambda model, gpu: server(f"{model} on {gpu}", 2)
     made = lambda model, gpu, *_, **__: Record(**vars(first(model, gpu)), parts=[first(model, gpu), server("b", 3)])
     monkeypatch.setattr(servers, "server", made)
     monkeypatch.setattr(servers, "of_plan", lambda saved: [Record(server=made("saved", saved["of"], None))])
-
-    def give(form, call, inputs, result, show, *, feasible=None, write):
-        metrics = {"a_s": interval()}
-        found = Record(labels=["x", "y"], pools=[metrics, metrics], cut_count=4, restarts_count=5, rate_rps=7.0)
-        found.to_dict = lambda: "a document"
-        seen.update(call=call, inputs=inputs(found), result=result(found), found=found)
-        seen["feasible"] = feasible and feasible(found)
-        show(found)
-        write(found)
-        return 0
-
-    monkeypatch.setattr("dmodels.cli.command.Form.give", give)
-    monkeypatch.setattr(simulate_server, "_show_played", lambda servers, found: seen.update(shown=servers))
-    monkeypatch.setattr(simulate_server, "_show_compared", lambda one, found: seen.update(shown=one))
+    monkeypatch.setattr(simulate_server, "_show_played", lambda servers, found: servers)
+    monkeypatch.setattr(simulate_server, "_show_compared", lambda one, found: one)
     monkeypatch.setattr(simulate_server, "_played_rows", lambda found: "rows of the play")
     monkeypatch.setattr(simulate_server, "_compared_rows", lambda found: "rows of the log")
-    monkeypatch.setattr(simulate_server, "_write", lambda out, rows: seen.update(written=(out, rows)))
-    return seen
+    monkeypatch.setattr(simulate_server, "_write", lambda *given: given)
+    pools, counts = [{"a_s": interval()}, {"a_s": interval()}], {"cut_count": 4, "restarts_count": 5}
+    return Record(labels=["x", "y"], pools=pools, **counts, rate_rps=7.0, to_dict=lambda: "a document")
 
 
-def test_servers_of_flags_are_played_stated_shown_and_written(given, tmp_path):
+def test_servers_of_flags_are_played_stated_shown_and_written(handed, found, tmp_path):
     out = tmp_path / "x.csv"
     assert main([*LINE, "--instances", "2", "--out", str(out)]) == 0
-    play = given["call"]
+    play, stated = handed.call, handed.inputs(found)
     assert play.target == "dmodels.studies.servers:play" and play.options == {"percentile": 0.99}
-    names = [one["name"] for one in given["inputs"]["servers"]]
-    assert names == ["m on g", "b"] == [one.name for one in given["shown"]] and given["inputs"]["rate_rps"] == 7.0
-    (x, y) = given["found"].pools
-    assert given["result"] == {"x": x, "y": y, "cut_requests_count": 4, "restarts_count": 5}
-    assert given["feasible"] and given["written"] == (out, "rows of the play")
+    names = [one["name"] for one in stated["servers"]]
+    assert names == ["m on g", "b"] == [one.name for one in handed.show(found)] and stated["rate_rps"] == 7.0
+    (x, y) = found.pools
+    assert handed.result(found) == {"x": x, "y": y, "cut_requests_count": 4, "restarts_count": 5}
+    assert handed.feasible(found) and handed.write(found) == (out, "rows of the play")
     assert main([*LINE, "--requests", "2000", "--seed", "3", "--percentile", "0.9", "--steady"]) == 0
     options = {"count": 2000, "seed": 3, "percentile": 0.9, "stationary": True}
-    assert given["call"].options == options and given["written"] == (None, "rows of the play")
+    assert handed.call.options == options and handed.write(found) == (None, "rows of the play")
 
 
-def test_servers_of_a_saved_plan_are_those_that_it_says(given, tmp_path):
+def test_servers_of_a_saved_plan_are_those_that_it_says(handed, found, tmp_path):
     file = tmp_path / "plan.json"
     said = {"workload": {"trace": "t.csv", "name": None, "repair": True}, "traffic": {"rate": 5.0}}
     file.write_text(json.dumps({"command": "plan", "of": "file", "result": {}, "inputs": {"asked": said}}))
     assert main(["simulate", "--plan", str(file)]) == 0
-    assert given["call"].options == {"rate_rps": 5.0, "percentile": 0.99}
-    pools, traffic = given["call"].arguments
+    assert handed.call.options == {"rate_rps": 5.0, "percentile": 0.99}
+    pools, traffic = handed.call.arguments
     assert (pools.target, traffic.target, traffic.arguments) == (
         "dmodels.studies.servers:of_plan",
         "dmodels:read_trace",
         ("t.csv",),
     )
-    assert [one.name for one in given["shown"]] == ["saved on file", "b"]
+    assert [one.name for one in handed.show(found)] == ["saved on file", "b"]
+    assert handed.write(found) == (None, "rows of the play")
 
 
-def test_a_log_is_compared_with_the_server_that_it_is_of(given, tmp_path, monkeypatch):
+def test_a_log_is_compared_with_the_server_that_it_is_of(handed, found, tmp_path, monkeypatch):
     log = import_module("dmodels.formats.telemetry.request_log")
     monkeypatch.setattr(log, "read_requests", lambda path: Record(engine={"model": f"that of {path}"}))
     out = tmp_path / "x.csv"
     assert main(["simulate", "--gpu", "g", "--replay", "log", "--instances", "3", "--out", str(out)]) == 0
-    compare = given["call"]
+    compare = handed.call
     assert compare.target == "dmodels.studies.servers:compare" and compare.options == {}
     of, read = compare.arguments
     assert (of.arguments[:2], read.arguments) == (("that of log", "g"), ("log",)) and "instances" not in of.options
-    assert given["result"] == "a document" and given["feasible"] is None
-    assert given["written"] == (out, "rows of the log") and given["shown"].name == "that of log on g"
-    assert [one["name"] for one in given["inputs"]["servers"]] == ["that of log on g"]
+    assert handed.result(found) == "a document" and handed.feasible is None
+    assert handed.write(found) == (out, "rows of the log") and handed.show(found).name == "that of log on g"
+    assert [one["name"] for one in handed.inputs(found)["servers"]] == ["that of log on g"]
 
 
 def test_the_traffic_of_a_server_is_a_trace_fixed_lengths_or_a_workload():

@@ -235,14 +235,8 @@ def test_a_size_is_called_with_each_option_as_its_own_argument():
     assert (inner.target, inner.arguments[1]) == ("dmodels.models.memory:with_weight_dtype", "fp8")
     assert inner.arguments[0].arguments == ("m",) and gpu.arguments == ("g", "f") and workload.arguments == ("w",)
     assert parallel.options == {"tp": 2, "pp": 3, "dp": 4, "ep": 8} and context == 5000
-    assert made.options == {
-        "utilization": 0.8,
-        "block_tokens": 32,
-        "batched_tokens": 4096,
-        "max_sequences": 77,
-        "backend": "sglang",
-        "release": "0.5",
-    }
+    sizes, engine = {"block_tokens": 32, "batched_tokens": 4096}, {"backend": "sglang", "release": "0.5"}
+    assert made.options == {"utilization": 0.8, "max_sequences": 77} | sizes | engine
     plain = size.SizeAsked(model="m", gpu="g").call()
     assert len(plain.arguments) == 4 and plain.arguments[0].arguments == ("m",)
     defaults = {"block_tokens": 16, "batched_tokens": 8192, "backend": "vllm", "release": ""}
@@ -252,40 +246,12 @@ def test_a_size_is_called_with_each_option_as_its_own_argument():
     )
 
 
-def test_a_size_states_what_was_asked_and_shows_it(monkeypatch):
-    seen = {}
-
-    def give(form, call, inputs, result, show, *, feasible):
-        seen.update(call=call.target, inputs=inputs(None), result=result, shown=show("found"))
-        seen["feasible"] = [feasible(sized()), feasible(sized(fits=False))]
-        return 0
-
-    monkeypatch.setattr(size.Form, "give", give)
+def test_a_size_states_what_was_asked_and_shows_it(handed, monkeypatch):
     monkeypatch.setattr(size, "_show", lambda inputs, found: (inputs["gpu"], found))
-    assert (
-        main(
-            [
-                "size",
-                "--model",
-                "qwen3-8b",
-                "--gpu",
-                "h200",
-                "--tp",
-                "2",
-                "--utilization",
-                "0.01",
-                "--weight-dtype",
-                "fp8",
-            ]
-        )
-        == 0
-    )
-    stated = seen.pop("inputs")
-    assert stated["weight_dtype"] == "fp8"
-    assert (stated["utilization_frac"], stated["parallel"], stated["kv_dtype"]) == (
-        0.01,
-        "tp2pp1dp1ep1",
-        "as published",
-    )
-    told = {"call": "dmodels.studies.size:size", "result": size._result, "shown": ("h200_sxm", "found")}
-    assert seen == told | {"feasible": [True, False]}
+    asked = "size --model qwen3-8b --gpu h200 --tp 2 --utilization 0.01 --weight-dtype fp8"
+    assert main(asked.split()) == 0 and handed.call.target == "dmodels.studies.size:size"
+    stated = handed.inputs(None)
+    assert (stated["utilization_frac"], stated["parallel"]) == (0.01, "tp2pp1dp1ep1")
+    assert (stated["weight_dtype"], stated["kv_dtype"]) == ("fp8", "as published")
+    assert [handed.feasible(sized(fits=fits)) for fits in (True, False)] == [True, False]
+    assert handed.result is size._result and handed.show("found") == ("h200_sxm", "found") and handed.write is None

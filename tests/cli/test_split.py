@@ -162,20 +162,12 @@ def test_a_split_is_drawn_or_written_as_a_page_as_the_ending_says(monkeypatch, t
     assert page.read_text() == "the page"
 
 
-def test_a_split_is_answered_with_its_inputs_and_drawn(monkeypatch, tmp_path):
-    seen, drawn = {}, []
-
-    def give(form, call, inputs, result, show, *, feasible, write):
-        seen.update(call=call.target, inputs=inputs(None), result=result, show=show, feasible=feasible)
-        write("answer")
-        return 0
-
-    monkeypatch.setattr(split.Form, "give", give)
-    monkeypatch.setattr(split, "_draw", lambda *given: drawn.append(given))
+def test_a_split_is_answered_with_its_inputs_and_drawn(handed, monkeypatch, tmp_path):
+    monkeypatch.setattr(split, "_draw", lambda *given: given)
     assert main(["split", str(EXAMPLE), "--out", str(tmp_path / "x.svg")]) == 0
-    assert seen.pop("inputs")["gpu"]["count"] == 40 and drawn == [("answer", tmp_path / "x.svg")]
-    told = {"call": "dmodels.studies.split:split", "result": split._result, "show": split._show}
-    assert seen == told | {"feasible": split._feasible}
+    assert handed.call.target == "dmodels.studies.split:split" and handed.inputs(None)["gpu"]["count"] == 40
+    assert (handed.result, handed.show, handed.feasible) == (split._result, split._show, split._feasible)
+    assert handed.write("answer") == ("answer", tmp_path / "x.svg")
     ends = lambda **gpu: split.CountedGpu(name="h100_sxm", **gpu).count
     assert (ends(count=1), ends(count=1_000_000)) == (1, 1_000_000)
     for count in (0, 1_000_001):

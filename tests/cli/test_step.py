@@ -92,25 +92,18 @@ def test_a_step_that_fits_is_drawn_under_what_it_is_of(monkeypatch):
     assert done == [(("drawn", found, "m on g (tp2)"), "x.svg")]
 
 
-def test_a_step_states_what_was_asked_and_shows_and_draws_it(monkeypatch, tmp_path):
-    seen = {}
-
-    def give(form, call, inputs, result, show, *, feasible, write):
-        found = stepped(to_dict=lambda: "a document")
-        seen.update(call=call.target, inputs=inputs(None), result=result(found), shown=show("found"))
-        seen["feasible"] = [feasible(found), feasible(stepped(fits=False))]
-        write("written")
-        return 0
-
-    monkeypatch.setattr(step.Form, "give", give)
+def test_a_step_states_what_was_asked_and_shows_and_draws_it(handed, monkeypatch, tmp_path):
     monkeypatch.setattr(step, "_show", lambda inputs, found: (inputs["gpu"], found))
-    monkeypatch.setattr(step, "_draw", lambda inputs, *given: seen.update(drawn=(inputs["model"], *given)))
+    monkeypatch.setattr(step, "_draw", lambda inputs, *given: (inputs["model"], *given))
     out = tmp_path / "x.pdf"
     assert main([*ASKED, "--dp", "2", "--out", str(out)]) == 0
-    stated = seen.pop("inputs")
+    stated = handed.inputs(None)
     assert (stated["parallel"], stated["gpu"], stated["input_tokens"]) == ("tp1pp1dp2ep1", "h100_sxm", 2000)
-    told = {"call": "dmodels.studies.step:step_times", "result": "a document", "shown": ("h100_sxm", "found")}
-    assert seen == told | {"feasible": [True, False], "drawn": ("llama-3.1-70b", "written", out)}
+    assert handed.call.target == "dmodels.studies.step:step_times"
+    assert handed.result(stepped(to_dict=lambda: "a document")) == "a document"
+    assert [handed.feasible(stepped(fits=fits)) for fits in (True, False)] == [True, False]
+    assert handed.show("found") == ("h100_sxm", "found")
+    assert handed.write("written") == ("llama-3.1-70b", "written", out)
 
 
 def test_a_gpu_of_ones_own_is_no_gpu_of_the_measured_ones(tmp_path, capsys):

@@ -250,37 +250,27 @@ def test_what_cannot_be_drawn_is_known_before_anything_is_computed(tmp_path):
     assert refused("pareto", tmp_path / "x.csv", None, axes) == ends
 
 
-def test_a_sweep_is_asked_for_stated_shown_and_drawn(monkeypatch, tmp_path):
-    seen, file = {}, tmp_path / "s.toml"
+def test_a_sweep_is_asked_for_stated_shown_and_drawn(handed, monkeypatch, tmp_path):
+    file, found = tmp_path / "s.toml", Record(to_dict=lambda: "a document", feasible_count=1)
     file.write_text('model.name = "m"\ngpu = { name = "g", file = "f" }\nworkload.trace = "t.csv"\n')
-
-    def give(form, call, inputs, result, show, *, feasible, write):
-        found = Record(to_dict=lambda: "a document", feasible_count=1)
-        seen.update(call=call, inputs=inputs(found), result=result(found), feasible=feasible(found))
-        show(found)
-        write(found)
-        return 0
-
-    monkeypatch.setattr(sweep.Form, "give", give)
-    monkeypatch.setattr(sweep, "_show", lambda found, axes, base: seen.update(shown=(axes, base["model"])))
-    monkeypatch.setattr(sweep, "_draw", lambda found, plot, path: seen.update(drawn=(plot, path)))
+    monkeypatch.setattr(sweep, "_show", lambda found, axes, base: (axes, base["model"]))
+    monkeypatch.setattr(sweep, "_draw", lambda found, plot, path: (plot, path))
     out = tmp_path / "x.csv"
     line = ["sweep", str(file), "--axis", "tp=1,2", "--axis", "rate=3", "--out", str(out), "--plot", "curves"]
     assert main(line) == 0
     axes = {"tp": [1.0, 2.0], "rate_rps": [3.0]}
-    scenario, given = seen["call"].arguments
-    assert given == axes and seen["call"].options == {"output": "cost_usd_per_mtoken", "top": 10, "out": str(out)}
+    scenario, given = handed.call.arguments
+    assert given == axes and handed.call.options == {"output": "cost_usd_per_mtoken", "top": 10, "out": str(out)}
     base, traffic, engine, backend = scenario.arguments
-    assert {name: base[name] for name in ("tp", "pp", "dp", "ep", "percentile")} == dict.fromkeys(
-        ("tp", "pp", "dp", "ep"), 1
-    ) | {"percentile": 0.99}
-    assert base == seen["inputs"]["base"] and traffic.arguments[0].arguments == ("t.csv",) and backend == "vllm"
+    degrees = ("tp", "pp", "dp", "ep")
+    assert {name: base[name] for name in (*degrees, "percentile")} == dict.fromkeys(degrees, 1) | {"percentile": 0.99}
+    assert traffic.arguments[0].arguments == ("t.csv",) and backend == "vllm"
     assert engine.arguments == (256.0, 8192.0) and scenario.options == {"gpu_file": "f"}
-    assert seen["inputs"] == {"scenario": str(file), "axes": axes, "base": base}
-    assert (seen["result"], seen["feasible"]) == ("a document", True)
-    assert seen["shown"] == (axes, "m") and seen["drawn"] == ("curves", tmp_path / "x.png")
+    assert handed.inputs(found) == {"scenario": str(file), "axes": axes, "base": base}
+    assert (handed.result(found), handed.feasible(found)) == ("a document", True)
+    assert handed.show(found) == (axes, "m") and handed.write(found) == ("curves", tmp_path / "x.png")
     assert main([*line[:6], "--top", "0"]) == 2 and main([*line[:6], "--top", "1"]) == 0
-    assert seen["call"].options == {"output": "cost_usd_per_mtoken", "top": 1} and seen["drawn"] == (None, None)
+    assert handed.call.options == {"output": "cost_usd_per_mtoken", "top": 1} and handed.write(found) == (None, None)
     (tmp_path / "z.zarr").mkdir()  # a format that is a folder
     assert main([*line[:6], "--out", str(tmp_path / "z.zarr")]) == 0 and main([*line[:6], "--out", str(tmp_path)]) == 2
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace as Record
 import pytest
 
 from dmodels.cli import claims, main, route, sweep
-from dmodels.cli.command import Form
 from dmodels.cli.plan_inputs import PlanInputs
 from dmodels.cli.schema import read_scenario
 from dmodels.core.errors import InputError
@@ -81,13 +80,11 @@ def test_the_best_points_of_a_sweep_in_the_order_of_what_they_are(capsys):
     )
 
 
-def test_one_point_that_keeps_the_slos_is_an_answer(monkeypatch, tmp_path):
-    seen = {}
-    monkeypatch.setattr(Form, "give", lambda form, call, *shown, feasible, write: seen.update(feasible=feasible) or 0)
+def test_one_point_that_keeps_the_slos_is_an_answer(handed, tmp_path):
     file = tmp_path / "sweep.toml"
     file.write_text('model.name = "qwen3-8b"\ngpu.name = "l40s"\nworkload = { isl = 10, osl = 5 }\n')
     assert main(["sweep", str(file), "--axis", "rate=1,2"]) == 0
-    assert [seen["feasible"](Record(feasible_count=count)) for count in (0, 1, 2)] == [False, True, True]
+    assert [handed.feasible(Record(feasible_count=count)) for count in (0, 1, 2)] == [False, True, True]
 
 
 def test_claims_as_a_list(capsys):

@@ -229,27 +229,18 @@ def test_what_is_not_served_is_that_of_the_policy_that_serves_least(monkeypatch,
     assert told == [["problem: a tier is dead"], ["problem: a tier is dead", few]]
 
 
-def test_a_study_of_transfers_is_asked_for_stated_shown_and_drawn(scenario, monkeypatch, tmp_path):
-    seen, out = {}, tmp_path / "x.pdf"
-    row = lambda share: SimpleNamespace(served_frac=share)
-
-    def give(form, call, inputs, result, show, *, feasible, write):
-        found = SimpleNamespace(to_dict=lambda: "a document")
-        seen.update(call=call, inputs=inputs(found), result=result(found), show=show, feasible=[])
-        for problems, shares in (([], (0.0, 0.5)), ([], (0.0, 0.0)), (["dead"], (1.0, 1.0))):
-            answer = SimpleNamespace(problems=problems, policies=[row(share) for share in shares])
-            seen["feasible"].append(feasible(answer))
-        write("answer")
-        return 0
-
-    monkeypatch.setattr(transfer.Form, "give", give)
-    monkeypatch.setattr(transfer, "_draw", lambda *given: seen.update(drawn=given))
+def test_a_study_of_transfers_is_asked_for_stated_shown_and_drawn(handed, scenario, monkeypatch, tmp_path):
+    monkeypatch.setattr(transfer, "_draw", lambda *given: given)
+    out, found = tmp_path / "x.pdf", SimpleNamespace(to_dict=lambda: "a document")
     assert main(["transfer", scenario(), "--out", str(out)]) == 0
-    assert seen["feasible"] == [True, False, False] and (seen["result"], seen["show"]) == ("a document", transfer._show)
-    answer, asked, path = seen["drawn"]
-    assert (answer, path) == ("answer", out) and seen["inputs"] == asked.model_dump()
-    (given,) = seen["call"].arguments
-    assert seen["call"].target == "dmodels.studies.transfer:study"
+    answer, asked, path = handed.write("answer")
+    assert (answer, path) == ("answer", out) and handed.inputs(found) == asked.model_dump()
+    assert (handed.result(found), handed.show) == ("a document", transfer._show)
+    for problems, shares, feasible in (([], (0.0, 0.5), True), ([], (0.0, 0.0), False), (["dead"], (1.0, 1.0), False)):
+        policies = [SimpleNamespace(served_frac=share) for share in shares]
+        assert handed.feasible(SimpleNamespace(problems=problems, policies=policies)) is feasible
+    (given,) = handed.call.arguments
+    assert handed.call.target == "dmodels.studies.transfer:study"
     assert given.target == "dmodels.studies.transfer:TransferScenario.model_validate"
     assert given.arguments[0]["traffic"]["rate"] == 4.0 and "pools" not in given.arguments[0]
 

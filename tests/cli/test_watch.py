@@ -108,29 +108,22 @@ def test_tables_come_in_the_order_of_what_is_asked_first():
     assert beside[0] == "The model beside what was measured" and [row[0] for row in beside[2]] == ["b", "a"]
 
 
-def test_what_is_watched_is_asked_for_stated_shown_and_drawn(monkeypatch, tmp_path, capsys):
-    told = {}
-
-    def give(form, call, inputs, result, show, *, write):
-        found = Record(to_dict=lambda: "a document")
-        told.update(call=call, inputs=inputs(found), result=result(found))
-        show(found)
-        write(found)
-        return 0
-
-    monkeypatch.setattr(command.Form, "give", give)
+def test_what_is_watched_is_asked_for_stated_shown_and_drawn(handed, monkeypatch):
+    found = Record(to_dict=lambda: "a document")
     monkeypatch.setattr(command, "_tables", lambda found: ["the tables"])
-    monkeypatch.setattr(command.render, "show", lambda tables: told.update(shown=tables))
-    monkeypatch.setattr(command, "_write", lambda found, out: told.update(out=out))
+    monkeypatch.setattr(command.render, "show", lambda tables: tables)
+    monkeypatch.setattr(command, "_write", lambda found, out: (out,))
     assert main(["watch", "a.json", "--from-deployment", "run.sh", "--ttft", "1 s", "--dashboard", "d.json"]) == 0
-    options = told["call"].options
-    assert told["call"].target == "dmodels.studies.watch:watch" and told["call"].arguments == (["a.json"],)
+    options = handed.call.options
+    assert handed.call.target == "dmodels.studies.watch:watch" and handed.call.arguments == (["a.json"],)
     assert options["deployment"] == ["run.sh"] and options["hours"] == 6.0 and "gpu" not in options
     assert options["slo"].arguments == (1.0, 0.08, math.inf, 0.99) and "rate_rps" not in options
-    assert told["inputs"]["from_deployment"] == ["run.sh"] and told["inputs"]["files"] == ["a.json"]
-    assert (told["result"], told["shown"], told["out"]) == ("a document", ["the tables"], Path("d.json"))
-    assert main(["watch", "a.json", "--ttft", "1 s", "--gpu", "g"]) == 0 and told["out"] is None
-    assert told["call"].options == {"gpu": "g", "hours": 6.0} and told["inputs"]["from_deployment"] == []
+    stated = handed.inputs(found)
+    assert stated["from_deployment"] == ["run.sh"] and stated["files"] == ["a.json"] and handed.feasible is None
+    assert (handed.result(found), handed.show(found)) == ("a document", ["the tables"])
+    assert handed.write(found) == (Path("d.json"),)
+    assert main(["watch", "a.json", "--ttft", "1 s", "--gpu", "g"]) == 0 and handed.write(found) == (None,)
+    assert handed.call.options == {"gpu": "g", "hours": 6.0} and handed.inputs(found)["from_deployment"] == []
 
 
 def test_a_dashboard_is_written_and_what_is_to_be_known_is_said(monkeypatch, tmp_path, capsys):

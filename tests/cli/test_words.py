@@ -17,7 +17,7 @@ from rich.console import Console
 from dmodels import catalog
 from dmodels.cli import COMMANDS, main, plan, render
 from dmodels.cli.catalog import _model_facts
-from dmodels.cli.command import Form, announce, check_output
+from dmodels.cli.command import announce, check_output
 from dmodels.cli.fit import _tables as _fit_tables
 from dmodels.cli.plan_inputs import SloTable
 from dmodels.cli.poa import NAMES, PoaAsked, _draw
@@ -77,11 +77,10 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("option", WRITTEN)
-def test_a_file_may_end_as_it_is_said_and_not_otherwise(option, tmp_path, monkeypatch, capsys):
+def test_a_file_may_end_as_it_is_said_and_not_otherwise(option, handed, tmp_path, monkeypatch, capsys):
     for name, text in SCENARIOS.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Form, "give", lambda *_, **__: 0)
     line, endings = WRITTEN[option]
     for ending in endings:
         assert main([*line.split(), option.split()[1], f"x{ending}"]) == 0, capsys.readouterr().err

@@ -17,6 +17,7 @@ pytest.importorskip("xarray")
 
 import xarray as xr
 
+from dmodels.control.netkv import POLICIES
 from dmodels.report import (
     answer_figures,
     naming,
@@ -63,6 +64,18 @@ def late():
     pools.append(pool_of("serve", (0.95, 1.1), (0.9, 1.1)))
     slo = Record(ttft_s=0.8, tpot_s=0.05, e2e_s=8.0, percentile=0.95)
     return Record(best=Record(pools=pools, ttft_s=1.0, tpot_s=0.04, e2e_s=5.0), question=Record(slo=slo))
+
+
+def throughput(right, *bound):
+    """All that the front of throughput shows on speeds up to `right`, with lines that tell of the TPOT SLO."""
+    front = "(20, 500) (40, 300) (50, 200) (60, 100)"
+    a, b = "(20, 500) (40, 300) (25, 450)", "(50, 200) (60, 100)"
+    axes = [f"x: output speed of one user [token/s] [linear] 0 to {right}"]
+    axes += ["y: throughput [token/s per GPU] [linear] 0 to 520"]
+    lines = [f"line {a}: 0 o 3 pale 0.45", f"line {b}: 1 s 3 pale 0.45", f"line {front}: ink - 1.2"]
+    words = ["words a: w0 halo", "words b: w1 halo", "words Pareto front: ink halo"]
+    rooms = [f"room of a 0: {a}", f"room of b 1: {b}", f"room of Pareto front ink: {front}, joined"]
+    return "\n".join([*axes, *lines, *bound, *words, *rooms])
 
 
 def changes(what, *pairs):
@@ -416,55 +429,23 @@ words no layout keeps up with this load at (0.5, 0.5), center center: ink 9.5
     ),
     "throughput": (
         lambda a: plan_figures.throughput_front(fleets(), a),
-        """
-x: output speed of one user [token/s] [linear] 0 to 62
-y: throughput [token/s per GPU] [linear] 0 to 520
-line (20, 500) (40, 300) (25, 450): 0 o 3 pale 0.45
-line (50, 200) (60, 100): 1 s 3 pale 0.45
-line (20, 500) (40, 300) (50, 200) (60, 100): ink - 1.2
-line (25, 0) (25, 1): soft -- 0.9
-words TPOT SLO at (25, 0.04) of data and axes, left center by (3, 0): soft halo
-words a: w0 halo
-words b: w1 halo
-words Pareto front: ink halo
-room of a 0: (20, 500) (40, 300) (25, 450)
-room of b 1: (50, 200) (60, 100)
-room of Pareto front ink: (20, 500) (40, 300) (50, 200) (60, 100), joined
-""",
+        throughput(
+            62,
+            "line (25, 0) (25, 1): soft -- 0.9",
+            "words TPOT SLO at (25, 0.04) of data and axes, left center by (3, 0): soft halo",
+        ),
     ),
     "throughput, fast bound": (
         lambda a: plan_figures.throughput_front(bound_of_tpot(1 / 85), a),
-        """
-x: output speed of one user [token/s] [linear] 0 to 88.25
-y: throughput [token/s per GPU] [linear] 0 to 520
-line (20, 500) (40, 300) (25, 450): 0 o 3 pale 0.45
-line (50, 200) (60, 100): 1 s 3 pale 0.45
-line (20, 500) (40, 300) (50, 200) (60, 100): ink - 1.2
-line (85, 0) (85, 1): soft -- 0.9
-words TPOT SLO at (85, 0.04) of data and axes, right center by (-3, 0): soft halo
-words a: w0 halo
-words b: w1 halo
-words Pareto front: ink halo
-room of a 0: (20, 500) (40, 300) (25, 450)
-room of b 1: (50, 200) (60, 100)
-room of Pareto front ink: (20, 500) (40, 300) (50, 200) (60, 100), joined
-""",
+        throughput(
+            88.25,
+            "line (85, 0) (85, 1): soft -- 0.9",
+            "words TPOT SLO at (85, 0.04) of data and axes, right center by (-3, 0): soft halo",
+        ),
     ),
     "throughput, bound beyond": (
         lambda a: plan_figures.throughput_front(bound_of_tpot(1 / 95), a),
-        """
-x: output speed of one user [token/s] [linear] 0 to 62
-y: throughput [token/s per GPU] [linear] 0 to 520
-line (20, 500) (40, 300) (25, 450): 0 o 3 pale 0.45
-line (50, 200) (60, 100): 1 s 3 pale 0.45
-line (20, 500) (40, 300) (50, 200) (60, 100): ink - 1.2
-words a: w0 halo
-words b: w1 halo
-words Pareto front: ink halo
-room of a 0: (20, 500) (40, 300) (25, 450)
-room of b 1: (50, 200) (60, 100)
-room of Pareto front ink: (20, 500) (40, 300) (50, 200) (60, 100), joined
-""",
+        throughput(62),
     ),
     "no throughput": (
         lambda a: plan_figures.throughput_front(no_fleet(), a),
@@ -888,16 +869,14 @@ def test_sizes_over_two_decades_are_told_by_decades_and_over_a_factor_of_eight_b
 
 
 def test_policies_have_names_of_their_own():
-    assert transfer_figures.NAMES == {
-        "ROUND_ROBIN": "round robin",
-        "LOAD": "load",
-        "FREENESS": "freeness (Llumnix)",
-        "CACHE": "cache",
-        "CACHE_LOAD": "cache + load (CLA*)",
-        "NETKV_TOPO": "NetKV: tiers",
-        "NETKV_STATIC": "NetKV: + in flight",
-        "NETKV_FULL": "NetKV: + congestion",
-    }
+    """All that the router knows, and no other, from the simplest to the one that looks at most."""
+    axes, names = style.panel(), [policy.name for policy in POLICIES]
+    rows = [Record(policy=name, ttft_mean_s=2.0, ttft_se_s=0.1, transfer_mean_s=0.9) for name in names]
+    transfer_figures.policies(rows, axes)
+    netkv = ["NetKV: tiers", "NetKV: + in flight", "NetKV: + congestion"]
+    shown = ["round robin", "load", "freeness (Llumnix)", "cache", "cache + load (CLA*)", *netkv]
+    assert [label.get_text() for label in axes.get_yticklabels()] == shown
+    assert transfer_figures.NAMES.keys() == set(names)
 
 
 def test_memory_as_it_is_is_marked_from_the_smallest_size_on():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dmodels.core.errors import InputError
+from dmodels.core.flags import Flag
 from dmodels.games.anarchy import IndexCost, RequestLog, poa_index, price_of_anarchy, windows
 from dmodels.games.anarchy import index as index_module
 from dmodels.games.anarchy.enumeration import enumerated
@@ -128,6 +129,8 @@ def test_logit_equilibria_are_those_of_one_game_at_a_time():
         np.testing.assert_allclose(found.value["probability"][b], known.value["probability"], atol=1e-9)
         assert float(found.value["mean_cost_s"][b]) == pytest.approx(known.value["mean_cost_s"], rel=1e-9)
     np.testing.assert_allclose(found.value["probability"][2], 1 / 3, atol=1e-12)
+    cut = logit_equilibria(game, tau, max_steps=2)  # nobody has a reason to prefer a worker in the third: one look
+    assert cut.steps.tolist() == [2, 2, 1] and (cut.flags & Flag.NOT_CONVERGED > 0).tolist() == [True, True, False]
     for tau in (0.0, np.ones((2, 2))):
         with pytest.raises(InputError, match="tau"):
             logit_equilibria(game, tau)

@@ -374,6 +374,8 @@ def test_whole_splits_by_counting():
         v, n = whole.value, int(whole.value.prefill_instances)
         assert cost[n][0] <= min(c[0] for c in cost.values()) + 1.1e-6
         assert (float(v.cost), int(v.decode_instances)) == (pytest.approx(cost[n][0]), cost[n][1])
+        tenths = integer_split(game.replace(budget_gpus=0.3, prefill_worker_gpus=0.1, decode_worker_gpus=0.1))
+        assert int(tenths.value.prefill_instances + tenths.value.decode_instances) == 3  # 0.3 - 0.1 is less than 0.2
         assert [float(v.prefill_gpus), float(v.decode_gpus)] == [n * p, cost[n][1] * d]
         assert [float(v.ttft_violation_frac), float(v.itl_violation_frac)] == pytest.approx(cost[n][2:])
         stable = {k for k in cost if all(cost[k][0] <= cost[o][0] for o in (k - 1, k + 1) if o in cost)}

@@ -18,6 +18,7 @@ import pytest
 
 from dmodels import catalog
 from dmodels.catalog.workloads import prefix_cache_sizes
+from dmodels.core.files import PACKAGE, csv_rows
 from dmodels.core.records import float64
 from dmodels.models.memory import kv_bytes_per_token, weight_bytes
 
@@ -221,7 +222,7 @@ def test_the_prefix_hits_of_mooncake_are_those_of_its_blocks():
 
 def test_the_prefix_cache_of_mooncake_by_keeping_blocks_in_order_of_use(shared_data):
     """Every size of the table: blocks found before the first that is missing; the longest unused makes
-    room. Which block of one prompt goes first is open: within 2 %."""
+    room. Which block of one prompt goes first is open: within 2 %, and of large caches it is all the same."""
     lines = (shared_data / "mooncake_conversation.jsonl").read_text(encoding="utf-8").splitlines()
     rows = sorted(map(json.loads, lines), key=lambda row: row["timestamp"])
     total = sum(row["input_length"] for row in rows)
@@ -235,7 +236,15 @@ def test_the_prefix_cache_of_mooncake_by_keeping_blocks_in_order_of_use(shared_d
                 held.move_to_end(block)
                 if len(held) > size:
                     held.popitem(last=False)
-        assert share == pytest.approx(found / total, rel=0.02), size
+        assert share == pytest.approx(found / total, rel=0.02 if size < 50_000 else 1e-5), size
+
+
+def test_tables_were_read_when_their_releases_were_out():
+    tables = (PACKAGE / "catalog" / "data").glob("*.csv")
+    rows = [row for path in tables for row in csv_rows(path.read_text(encoding="utf-8"))]
+    dates = [row["date"] for row in rows if "date" in row]
+    assert len(dates) > 40
+    assert not [date for date in dates if not re.fullmatch(r"20[12]\d(-(0[1-9]|1[0-2]))?", date) or date > "2028"]
 
 
 def test_published_distributions_of_total_tokens(shared_data):

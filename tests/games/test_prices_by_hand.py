@@ -168,7 +168,7 @@ def test_what_a_short_search_leaves_open_is_closed_by_a_programme_of_up_to_six_t
 @pytest.mark.parametrize("unit", [1.0, 2.0**-40, 2.0**40])
 def test_what_theory_allows_where_a_search_said_nothing(f, overlap, limit, unit, monkeypatch):
     """All but the optimum may cost anything, as far as it has seen. Beside a game of which it has seen the whole."""
-    omega = 0.0 if overlap is None else unit
+    omega = np.array([0.0, unit]) if overlap is None else unit
     held = np.zeros((3, 2)) if overlap is None else np.array([[overlap, 0.0], [0.0, 1.0], [overlap, overlap]])
     game = RoutingGame(unit * np.array(f), np.stack([held, 0 * held]), omega)
     seen, flow = optimum(game).value.cost_s, np.ones((2, 3, 2))

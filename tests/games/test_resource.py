@@ -426,6 +426,7 @@ def test_all_that_is_said_of_a_split():
         "The violation curves are not convex along the budget: the equilibrium need not be unique, though only one was "
         "found."
     ]
+    assert "and 2 equilibria were found" in said(Flag.NOT_UNIQUE, count=2.0)[0]  # as where two curves touch
     alike = "One more GPU would not change either rate measurably: every split from 2.5 to 4 prefill GPUs costs the "
     assert [said(0, saved) for saved in (1e-6, 9e-7)] == [[], [alike + "same to within 1e-06."]]
 

@@ -124,6 +124,15 @@ def test_equal_loads_hide_different_costs():
     np.testing.assert_allclose([s.value.best_s, s.value.worst_s], [2.0, 3.5])
 
 
+def test_hundreds_who_start_at_one_worker_move_one_by_one_until_nobody_gains():
+    """Two workers and 300 requests: half go to one that is as fast, a third to one that is half as fast."""
+    for slow, elsewhere in ((1.0, 150), (2.0, 100)):
+        alike = RoutingGame(np.outer([1.0, slow], np.arange(1.0, 301.0)), np.zeros((1, 2)), 0.0, np.array([300]))
+        found, loads = routing.nash_range(alike).value, np.array([300 - elsewhere, elsewhere])
+        cost = float(loads @ (np.array([1.0, slow]) * loads))
+        assert found[:4] == pytest.approx([cost] * 4) and found.worst_flow.tolist() == [loads.tolist()]
+
+
 def test_the_box_budget_still_bounds_every_equilibrium():
     rng = np.random.default_rng(4)
     game = RoutingGame(affine([1.0, 0.7, 1.3], [0.0, 2.0, 1.0]), rng.uniform(size=(5, 3)), 9.0, [12, 7, 9, 4, 8])

@@ -62,7 +62,8 @@ OPPOSITES = dict(
     for pair in ((a, b), (b, a))
 )
 #: Whose arguments may stand in any order.
-COMMUTE = {"add", "multiply", "min", "max", "minimum", "maximum", "fmin", "fmax", "hypot", "logical_and", "logical_or"}
+COMMUTE = {"add", "multiply", "min", "max", "minimum", "maximum", "fmin", "fmax", "hypot"}
+COMMUTE |= {"logical_and", "logical_or", "broadcast_shapes"}
 UNIT = re.compile(r"_(s|ms|rps|tokens|bytes|gpus|frac|w|usd|count)$")
 #: What an f-string puts in; not `{{this}}`.
 FIELD = re.compile(r"(?<!\{)\{([^{}]+)\}(?!\})")

@@ -187,6 +187,7 @@ def test_labelled_files_hold_the_dataset(tmp_path, suffix):
     with read(path) as back:
         assert back.tp.ndim == 0
     assert [p.name for p in tmp_path.iterdir()] == [path.name]  # nothing half-done is left
+    assert (path / ".zgroup").is_file() == (suffix == ".zarr")  # format 2, in which text has a settled type
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".csv"])

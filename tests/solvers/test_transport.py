@@ -11,7 +11,9 @@ from scipy.optimize import linear_sum_assignment, linprog
 
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
+from dmodels.core.tiered import interpreted
 from dmodels.solvers import assign, congestion_transport, transport
+from dmodels.solvers.transportation import _kernels
 
 
 def slots_optimum(cost, marginal):
@@ -420,8 +422,14 @@ def test_pigou_like_split():
 
 @pytest.mark.parametrize("n", [0, 3])
 @pytest.mark.parametrize("m", [0, 2])
-def test_empty_problems(n, m):
+@pytest.mark.parametrize("first", [False, True])
+def test_empty_problems(n, m, first, monkeypatch):
+    if first:  # in a process: answered before anything is compiled, by a loop that reads nothing beyond an array's end
+        monkeypatch.setattr(_kernels, "ship_many", interpreted(_kernels.ship_many))
+        monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
     solution = transport(np.zeros((n, m)), np.full(m, 5))
+    assert transport(np.zeros((4, n, m)), np.full(m, 5)).flags.tolist() == [int(solution.flags)] * 4
+    assert transport(np.zeros((n, m)), np.full(m, 5.0), np.full(n, 1.0)).flags == solution.flags
     assert solution.flags == (Flag.INFEASIBLE if n and not m else 0)
     assert solution.value.columns.shape == (n,) and (solution.value.cost == 0 or n)
     assert congestion_transport(np.zeros((n, m)), np.zeros((m, 0))).flags == (Flag.INFEASIBLE if n else 0)

@@ -139,5 +139,5 @@ def ship_many(problems, greedy, first, last, shipped):
         if given_up or not feasible:
             state[b] = GIVEN_UP if given_up else INFEASIBLE
             continue
-        columns_b, flow_b = (columns[b], no_flow) if columns.size > 0 else (no_columns, flow[b])
+        columns_b, flow_b = (columns[b], no_flow) if len(columns) > 0 else (no_columns, flow[b])
         cost[b], gap[b] = _bill(cb, x, pb, wb, lam, u[b], columns_b, flow_b, load[b])

@@ -246,6 +246,8 @@ def _ship(
 def _batched(array: np.ndarray, batch: tuple[int, ...], axes: int) -> np.ndarray:
     """`array` as (problems or 1, ...): problems that share it are not given a copy each."""
     core = array.shape[array.ndim - axes :]
-    shared = math.prod(array.shape[: array.ndim - axes]) == 1
-    array = array.reshape((1, *core)) if shared else np.broadcast_to(array, (*batch, *core)).reshape((-1, *core))
+    if math.prod(array.shape[: array.ndim - axes]) == 1:
+        array = array.reshape((1, *core))
+    else:
+        array = np.broadcast_to(array, (*batch, *core)).reshape((math.prod(batch), *core))
     return frozen(np.ascontiguousarray(array))

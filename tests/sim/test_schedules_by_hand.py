@@ -424,6 +424,7 @@ def test_what_calls_and_records_begin_with():
         **{"prefill_emits": True, "key": None},
     }
     assert left_out(simulate_cluster) == {"control": Control(), "virtual_s": None, "clients": 0}
+    assert Control() == (Signal.WORK, Flow.FREENESS, 0.62, 0.168, 0.05, 1.0, 4.0, True)
     assert left_out(closed_loop.simulate) == {"policy": RoutingPolicy.SHORTEST_QUEUE, "until_s": np.inf, "key": None}
     assert left_out(study.run)["chunk"] == 1 << 20 and left_out(estimate.warmup_count) == {"batch": 5}
     assert network.NetworkCluster(None, None, None)[3:] == (

@@ -221,6 +221,9 @@ def test_what_is_slow_without_load_and_the_bound_that_would_do():
     assert _slow_without_load(priced_at(idle, SLO(0.33333, 0.0205, 2.0)), 1, idle) is None
     near = _slow_without_load(priced_at(idle, SLO(0.333329, 1.0)), 0, idle)
     assert (near.have, near.need) == ("333.33 ms", "at most 333.329 ms") and near.binding == "TTFT without load"
+    third = SimpleNamespace(**vars(idle) | {"ttft_s": 1 / 3})  # no more digits than it takes
+    nearer = _slow_without_load(priced_at(third, SLO(0.333332, 1.0)), 0, third)
+    assert (nearer.have, nearer.need) == ("333.333 ms", "at most 333.332 ms")
     late = _slow_without_load(priced_at(idle, SLO(1.0, 1.0, 0.5)), 0, idle)
     assert (late.binding, late.have, late.need) == ("E2E without load", "2,000 ms", "at most 500 ms")
     alone = _slow_without_load(priced_at(idle, SLO(1.0, 0.02)), 1, SimpleNamespace(**vars(idle) | {"ttft_s": math.inf}))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,22 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the shared data folder is not here")
     return folder
+
+
+@pytest.fixture
+def patience(monkeypatch):
+    """Loops are interpreted however long it takes: nothing is compiled for small cases. What takes 5 s goes on for
+    ever."""
+    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+
+    def stop(*_):
+        raise TimeoutError("a loop does not end")
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 5.0)
+    yield
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+    signal.signal(signal.SIGVTALRM, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

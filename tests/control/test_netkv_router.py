@@ -77,9 +77,8 @@ def test_whatever_the_unknown_is_the_choice_is_never_worse_than_power_of_two(see
     check_choice(seed, hidden_frac, age_s)
 
 
-def test_choices_as_python_takes_them(monkeypatch):
+def test_choices_as_python_takes_them(patience, monkeypatch):
     """The loops interpreted: nothing is compiled for a handful of decisions."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
     for name in ("decide", "note_serve"):
         monkeypatch.setattr(f"dmodels.control.netkv.router.{name}", interpreted(getattr(live_kernels, name)))
     for seed in range(60):

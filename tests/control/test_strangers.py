@@ -86,9 +86,8 @@ def test_decisions_are_the_cheapest_of_a_desk_that_prices_every_candidate(policy
 
 
 @pytest.fixture
-def as_python(monkeypatch):
+def as_python(patience, monkeypatch):
     """The loops interpreted: nothing is compiled for a handful of decisions."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
     for name in ("choose_many", "dispatch_many", "burst_cost", "cheapest_on_tiers"):
         loop = interpreted(getattr(kernels, name))
         monkeypatch.setattr(kernels, name, lambda *asked, loop=loop, **out: loop(*asked, *out.values()))

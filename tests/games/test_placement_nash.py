@@ -98,10 +98,9 @@ def test_a_hierarchy_with_one_limited_tier_has_an_equilibrium(seed):
     assert s.value.tier.tobytes() in {x.astype(np.int8).tobytes() for x in t.tiers[t.stable]}
 
 
-def test_many_workers_and_blocks_of_a_hierarchy_come_to_rest(monkeypatch):
+def test_many_workers_and_blocks_of_a_hierarchy_come_to_rest(patience, monkeypatch):
     """More blocks than workers and fewer, on three levels: nobody gains, and play took what the argument allows it.
     Interpreted: nothing is compiled for games of this size."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
     monkeypatch.setattr(hierarchy, "_raise_floors", interpreted(hierarchy._raise_floors))
     rng, moved = np.random.default_rng(7), 0
     for _ in range(30):
@@ -160,11 +159,10 @@ def test_nobody_keeps_what_it_reads_as_fast_from_another():
     assert (cheap.value.tier == -1).all() and cheap.value.social_s == 2 * (5.0 + 1.0)
 
 
-def test_floors_raised_by_hand(monkeypatch):
+def test_floors_raised_by_hand(patience, monkeypatch):
     """Two workers with a place each keep the block that they read 5 times a second, at 1 s. When the floor of the other
     is gone, of which a copy would save a worker 2 s a read, one of them takes it in if that is more than the 1 s that
     its own copy saves it, as the neighbour keeps one, too."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
     monkeypatch.setattr(hierarchy, "_raise_floors", interpreted(hierarchy._raise_floors))
     for rate, moves, tier in ((2.0, 0, [[0, -1], [0, -1]]), (3.0, 1, [[-1, 0], [0, -1]])):
         s = hierarchical_equilibrium(PlacementGame([[5.0, rate]] * 2, [1.0], [1.0], complete(2, 1.0), 3.0))

@@ -97,9 +97,8 @@ def test_optimum_bounds_and_prices_hold_the_truth_in_a_thousand_games():
 
 
 @pytest.fixture
-def as_python(monkeypatch):
+def as_python(patience, monkeypatch):
     """The loops interpreted: nothing is compiled for games of this size."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
     for name in ("tree_blocks", "dual_blocks"):
         monkeypatch.setattr(bound_module, name, interpreted(getattr(bound_module, name)))
 

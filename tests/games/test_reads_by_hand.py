@@ -3,8 +3,6 @@ every copy."""
 
 from __future__ import annotations
 
-from math import inf
-
 import numpy as np
 import pytest
 
@@ -14,11 +12,7 @@ from dmodels.games.placement.bound_dual import dual_blocks
 from dmodels.games.placement.bound_dual import reads as network_reads
 from tests.games.placement_brute import draw
 
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch):
-    """Interpreted however long it takes: nothing is compiled for games of this size."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", inf)
+pytestmark = pytest.mark.usefixtures("patience")
 
 
 def games(count):

@@ -184,9 +184,8 @@ def test_placements_at_random_fill_the_fastest_tier_that_has_room():
             assert not left.size or left.min() > (room - used).max() - 1e-9
 
 
-def test_profiles_are_counted(monkeypatch):
+def test_profiles_are_counted(patience, monkeypatch):
     """And what each costs, interpreted: nothing is compiled for games of this size."""
-    monkeypatch.setattr("dmodels.core.tiered._running.until_s", math.inf)
     monkeypatch.setattr(pure_equilibria, "_all_costs", interpreted(pure_equilibria._all_costs))
     for drawn in games(12, 3):
         game, t = PlacementGame(*drawn), truth(*drawn)

@@ -66,7 +66,8 @@ class _AsPython:
 
 @contextmanager
 def as_python() -> Iterator[None]:
-    """Nothing is compiled, and what has been is not run."""
+    """Nothing is compiled, and what has been is not run: in every module, for loops call each other by their module,
+    too, which `core.tiered.interpreted` does not follow."""
     with pytest.MonkeyPatch.context() as patch:
         sources: dict[int, _AsPython] = {}
         modules = [module for name, module in sys.modules.items() if name.startswith(("dmodels.", "tests.sim."))]

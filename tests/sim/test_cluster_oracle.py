@@ -87,10 +87,10 @@ def test_decoders_are_cleared_for_the_next_in_line(seed):
     assert run.moved_blocks > 0
 
 
-@pytest.mark.parametrize("begin", range(0, 24, 6))
+@pytest.mark.parametrize("begin", range(0, 24, 12))
 def test_workers_that_do_both(begin):
     moved = 0
-    for seed in range(begin, begin + 6):
+    for seed in range(begin, begin + 12):
         rng = np.random.default_rng(seed)
         cluster = machines(rng, slots=int(rng.integers(4, 40)), kv_blocks=float(rng.choice([600.0, 1500.0])))
         rules = Hybrid(
@@ -105,4 +105,4 @@ def test_workers_that_do_both(begin):
         run = simulate(*given, clients=clients)
         same(run, oracle.simulate(*given, clients=clients))
         moved += run.moved_blocks > 0
-    assert moved
+    assert moved >= 3

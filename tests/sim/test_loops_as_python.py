@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.patience import at_most
 from tests.sim.as_python import as_python
 
 MODULES = """
@@ -53,6 +52,6 @@ def _named(names: Any, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("test", "given"), [case for module in MODULES for case in cases(module)])
-def test_source(test, given):
-    with as_python(), at_most(3.0):
+def test_source(test, given, patience):
+    with as_python():
         test(**given)

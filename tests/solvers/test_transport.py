@@ -423,10 +423,9 @@ def test_pigou_like_split():
 @pytest.mark.parametrize("n", [0, 3])
 @pytest.mark.parametrize("m", [0, 2])
 @pytest.mark.parametrize("first", [False, True])
-def test_empty_problems(n, m, first, monkeypatch):
+def test_empty_problems(n, m, first, patience, monkeypatch):
     if first:  # in a process: answered before anything is compiled, by a loop that reads nothing beyond an array's end
         monkeypatch.setattr(_kernels, "ship_many", interpreted(_kernels.ship_many))
-        monkeypatch.setattr("dmodels.core.tiered._running.until_s", np.inf)
     solution = transport(np.zeros((n, m)), np.full(m, 5))
     assert transport(np.zeros((4, n, m)), np.full(m, 5)).flags.tolist() == [int(solution.flags)] * 4
     assert transport(np.zeros((n, m)), np.full(m, 5.0), np.full(n, 1.0)).flags == solution.flags

@@ -65,11 +65,11 @@ def window(
     first = int(position_frac * (len(fits) - count))
     mine = fits[first : first + count]
     rng = np.random.default_rng(seed)
-    long_s = trace.time_s[mine[-1]] - trace.time_s[mine[0]] + tick_s
+    since_s = trace.time_s[mine] - trace.time_s[mine[0]]
+    long_s = since_s[-1] + tick_s
     if not (long_s > 0 and tick_s >= 0):
         raise InputError(f"tick_s {tick_s:g}: accepted is 0 or more, and above 0 for requests that come at one time")
-    at = trace.time_s[mine] - trace.time_s[mine[0]] + rng.uniform(0.0, tick_s, count)
-    at = np.sort(at) * (count - 1) / rate_rps / long_s
+    at = np.sort(since_s + rng.uniform(0.0, tick_s, count)) * (count - 1) / rate_rps / long_s
     tokens = trace.input_tokens[mine].astype(float) if input_tokens is None else np.full(count, float(input_tokens))
     output = np.maximum(trace.output_tokens[mine].astype(float), 1.0)
     if not own_blocks:

@@ -81,11 +81,14 @@ def test_what_changes_nothing_is_no_change(toy):
 
 
 def test_a_number_becomes_what_it_could_be_by_mistake(toy):
-    """One more, which would not be seen of a million; minutes for seconds, unless it is a tolerance."""
+    """One more, which would not be seen of a million; minutes for seconds, unless it is a tolerance; of a size to be
+    found only its sign tells."""
     place = toy / "toy" / "numbers.py"
     place.write_text("few, many, big, tiny, none = 20, 4096, 1e6, 1e-9, 0\n")
     of_numbers = [change.new for change in changes(place) if change.kind in ("constant", "unit")]
     assert of_numbers == ["21", "1200", "6144", "245760", "1500000.0", "60000000.0", "1.000000001", "1", "1"]
+    place.write_text("shaped = x.reshape(-1, 7)\n")
+    assert [change.new for change in changes(place)] == ["7, -1", "(1)", "8", "420"]
 
 
 def test_what_a_text_puts_in_is_changed_and_swapped(toy):

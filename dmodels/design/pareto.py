@@ -68,8 +68,6 @@ def _covered(points: np.ndarray, front: np.ndarray, first: int) -> np.ndarray:
     """True for each point that a row of `front` is at most equal to in all columns from `first` on."""
     from ._pareto_kernels import covered_by_all_pairs, covered_in_plane
 
-    if not len(points) or not len(front):
-        return np.zeros(len(points), bool)
     if first == points.shape[1] - 2:
         x, y, front_x, front_y = (np.ascontiguousarray(a[:, c]) for a in (points, front) for c in (first, first + 1))
         return np.asarray(covered_in_plane(x, y, np.argsort(x), front_x, front_y, np.argsort(front_x)))

@@ -199,9 +199,7 @@ def block(function, layout: Layout, corner, sizes, tables, constants) -> dict[st
     `corner`: its first row and column, and the row that it ends before; further rows of its shape may be left at 0.
     """
     columns = corner[1] + jnp.arange(layout.columns, dtype=jnp.int64)
-    inner = {}
-    if tables:
-        inner = _at(tables[layout.long_axis], jnp.minimum(columns, sizes[layout.long_axis] - 1))
+    inner = _at(tables[layout.long_axis], columns) if tables else {}
 
     def point(down, across):
         values = nested({**dict(layout.fixed), **constants, **down, **across})
@@ -231,7 +229,8 @@ def block(function, layout: Layout, corner, sizes, tables, constants) -> dict[st
 
 
 def _at(table: dict[str, Any], index) -> dict[str, Any]:
-    return {name: jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], value) for name, value in table.items()}
+    """The entries of an axis at these places, its last beyond its end."""
+    return jax.tree.map(lambda leaf: jnp.take(jnp.asarray(leaf), index, axis=0, mode="clip"), table)
 
 
 def _as_data(name: str, value: Any) -> Any:
@@ -250,9 +249,9 @@ def _block_shape(down: int, across: int, points: int) -> tuple[int, int]:
     rows = min(max(1, points // columns), power_of_two(down))
     if down * across <= points or rows * columns < 4096:
         return rows, columns
-    splits = [(max(1, points // c), c) for c in (32, 64, 128, 256, 512) if c <= 2 * across and points // c <= 2 * down]
+    splits = [(rows, columns), *((max(1, points // c), c) for c in (32, 64, 128, 256, 512))]
     evaluated = lambda split: -(-down // split[0]) * split[0] * (-(-across // split[1]) * split[1])
-    return min(splits, key=lambda split: (evaluated(split), abs(split[1] - 64)), default=(rows, columns))
+    return min(splits, key=lambda split: (evaluated(split), -split[0] * split[1], abs(split[1] - 64)))
 
 
 def _hashable(value: Any) -> bool:

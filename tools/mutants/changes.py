@@ -110,9 +110,9 @@ class _Code:
             yield Change(self.path, start, stop, b + self.text[self.span(first)[1] : self.span(second)[0]] + a, kind)
 
     def changes(self) -> Iterator[Change]:
-        sets = {id(told) for node in ast.walk(self.tree) for told in _unordered(node)}
+        alike = {id(told) for node in ast.walk(self.tree) for told in _alike(node)}
         for node in _code(self.tree):
-            if id(node) not in sets:
+            if id(node) not in alike:
                 yield from self.of(node)
 
     def of(self, node: ast.AST) -> Iterator[Change]:
@@ -188,9 +188,9 @@ def _expression(field: str) -> str:
     return ""
 
 
-def _unordered(node: ast.AST) -> list[ast.expr]:
+def _alike(node: ast.AST) -> list[ast.expr]:
     """What may be a tuple of which the order says nothing: values among which one is looked for, errors that are
-    caught, static arguments, axes."""
+    caught, static arguments, axes. And sizes to be found, for which any number below 0 stands."""
     match node:
         case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[values]):
             return [values]
@@ -204,6 +204,8 @@ def _unordered(node: ast.AST) -> list[ast.expr]:
             func=ast.Attribute(attr="max" | "min" | "sum" | "mean" | "any" | "all"), args=[ast.Tuple() as axes]
         ):
             return [axes]
+        case ast.Call(func=ast.Attribute(attr="reshape"), args=sizes):
+            return [size.operand for size in sizes if isinstance(size, ast.UnaryOp)]
     return []
 
 

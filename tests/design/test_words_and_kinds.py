@@ -98,6 +98,13 @@ def test_axes_of_records_names_and_numbers():
     assert grid(1, 2).axis("t_s").labels["t_s"].tolist() == [1.0, 2.0]
 
 
+def test_axes_are_told_apart_by_which_they_are():
+    """Those that hold arrays have no other way to be equal, and each can be a key of a dictionary."""
+    one = np.arange(3.0)
+    made = [[choice(one, names="abc"), grid(one), zipped({"x": one}), grid(one).axis("x")] for _ in range(2)]
+    assert len({axis for axes in made for axis in axes}) == 8 and made[0] != made[1]
+
+
 @pytest.mark.parametrize(
     "axis, name, why",
     [

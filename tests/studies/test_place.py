@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from itertools import pairwise
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -149,6 +150,12 @@ def test_hbm_leads_with_25_blocks_and_dram_and_ssd_follow(answer, spared_s):
     assert p.best == found.threshold[np.argmin(cost)]
     gains = [1 - value / cost[0] for value in (min(cost), cost[1], least)]
     assert (p.gain_frac, p.kvbm_gain_frac, p.bound_gain_frac) == pytest.approx(gains, abs=1e-12)
+
+
+def test_where_reading_and_computing_cost_nothing_no_threshold_saves_anything():
+    free = SimpleNamespace(blocks=np.array([25.0, 64.0, 128.0]), read_s=np.zeros(3), miss_s=0.0)
+    p = study._promotion(TRACE, free, 60.0)
+    assert p.access_s.tolist() == [0.0] * 7 and (p.gain_frac, p.kvbm_gain_frac, p.bound_gain_frac) == (0.0, 0.0, 0.0)
 
 
 def test_more_workers_than_anybody_waits_for_are_refused_at_once():

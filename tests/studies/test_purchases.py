@@ -86,6 +86,14 @@ def buy_and_try_all(tiers, weights, state):
     assert 0 < paid.saved_usd_per_hour < 0.1 and paid.payback_h == pytest.approx(paid.usd / paid.saved_usd_per_hour)
 
 
+def test_what_is_dear_by_the_gib_may_be_cheap_by_the_block():
+    """Each of four GPUs keeps a quarter of a block: at twice the price of a GiB it is half as dear."""
+    tiers, weights, state = asked(0, 2)
+    tiers = [tier._replace(usd_per_gib=usd) for tier, usd in zip(tiers, (2.0, 1.0), strict=True)]
+    found, _ = cheapest(state, tiers, weights, len(state.sorted_distances) / state.accesses, math.inf, 0.0)
+    assert list(found.added_gib) == ["tier 0"]
+
+
 def test_a_share_of_all_reads_takes_as_many_blocks_as_the_last_of_them_lies_deep():
     """k of n hit where the k-th least distance fits; a share is k / n, in whatever digits a machine has for it."""
     for reads in (7, 49, 100):

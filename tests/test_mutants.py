@@ -82,13 +82,15 @@ def test_what_changes_nothing_is_no_change(toy):
 
 def test_a_number_becomes_what_it_could_be_by_mistake(toy):
     """One more, which would not be seen of a million; minutes for seconds, unless it is a tolerance; of a size to be
-    found only its sign tells."""
+    found only its sign tells, and of a check of lengths nothing."""
     place = toy / "toy" / "numbers.py"
     place.write_text("few, many, big, tiny, none = 20, 4096, 1e6, 1e-9, 0\n")
     of_numbers = [change.new for change in changes(place) if change.kind in ("constant", "unit")]
     assert of_numbers == ["21", "1200", "6144", "245760", "1500000.0", "60000000.0", "1.000000001", "1", "1"]
     place.write_text("shaped = x.reshape(-1, 7)\n")
     assert [change.new for change in changes(place)] == ["7, -1", "(1)", "8", "420"]
+    place.write_text("pairs = zip(x, y, strict=True)\n")
+    assert [change.new for change in changes(place)] == ["y, x"]
 
 
 def test_what_a_text_puts_in_is_changed_and_swapped(toy):
@@ -134,10 +136,9 @@ def test_a_test_that_is_too_long_is_passed_over_and_not_those_after_it(toy):
     assert affordable(tests[1:2], 10.0, 40.0) == tests[1:2] and affordable([], 10.0, 40.0) == []
 
 
-def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy):
-    (toy / "toy" / "area.py").write_text(
-        "SIDES = 4\n\n\ndef doubled():\n    return 2 * SIDES\n\n\ndef none():\n    return 0\n"
-    )
+@pytest.mark.parametrize("reader", ["doubled():\n    return 2 * SIDES", "scaled(by=SIDES):\n    return by"])
+def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy, reader):
+    (toy / "toy" / "area.py").write_text(f"SIDES = 4\n\n\ndef {reader}\n\n\ndef none():\n    return 0\n")
     chooser = Chooser(toy, toy / "toy", [ran("reads", 5), ran("does not", 9)])
     constant = next(one for one in changes(toy / "toy" / "area.py") if "SIDES = 5" in one.applied())
     assert [test.name for test in chooser.tests_of(constant)] == ["reads"]

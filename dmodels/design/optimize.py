@@ -131,7 +131,7 @@ def _solve(
     begun = (start, zero, jnp.asarray(10.0), jnp.asarray(jnp.inf), jnp.int32(0))
     rounds = _OUTER if zero.size else 1
     u, multipliers, _, _, steps = jax.lax.fori_loop(0, rounds, outer, begun)
-    gradient = jax.grad(lambda v: f(v) / scale + jnp.dot(multipliers, g(v)))(u)
+    gradient = jax.grad(lambda v: f(v) / scale + multipliers @ g(v))(u)
     excess = g(u)
     return {
         "unit": u,
@@ -153,7 +153,7 @@ def _descend(f: Callable[[Real], Real], start: Real) -> tuple[Real, Any]:
         held = ((u <= 0.0) & (slope > 0)) | ((u >= 1.0) & (slope < 0))
         free = jnp.where(held, 0.0, 1.0)
         step = -free * (inverse @ (free * slope))
-        downhill = jnp.dot(step, slope) < 0
+        downhill = step @ slope < 0
         return jnp.where(downhill, step, -free * slope)
 
     def line(u: Real, value: Real, slope: Real, step: Real) -> Real:
@@ -162,7 +162,7 @@ def _descend(f: Callable[[Real], Real], start: Real) -> tuple[Real, Any]:
         def shorter(state: tuple[Real, Real, Real]) -> tuple[Real, Real, Real]:
             size, _, tries = state
             new = jnp.clip(u + size * step, 0.0, 1.0)
-            enough = f(new) <= value + 1e-4 * jnp.dot(slope, new - u)
+            enough = f(new) <= value + 1e-4 * (slope @ (new - u))
             return jnp.where(enough, size, 0.5 * size), enough, tries + 1
 
         size, _, _ = jax.lax.while_loop(
@@ -180,7 +180,7 @@ def _descend(f: Callable[[Real], Real], start: Real) -> tuple[Real, Any]:
         pairs = (new, u), (new_value, value), (new_slope, slope)
         new, new_value, new_slope = (jnp.where(better, after, before) for after, before in pairs)
         s, y = new - u, new_slope - slope
-        curved = jnp.dot(s, y)
+        curved = s @ y
         rho = 1.0 / jnp.where(curved > 1e-14, curved, 1.0)
         left = identity - rho * s[:, None] * y[None]
         updated = left @ inverse @ left.T + rho * s[:, None] * s[None]
@@ -235,7 +235,7 @@ def derivative(
 @partial(jax.jit, static_argnums=(0, 1))
 def _system(objective: Function, constraints: Function, x: Real, parameters: Any, prices: Real) -> tuple[Any, ...]:
     """Second derivatives of the Lagrangian in x, slopes of the constraints, and both in the parameters."""
-    lagrangian = lambda v, p: objective(v, p) + jnp.dot(prices, constraints(v, p))
+    lagrangian = lambda v, p: objective(v, p) + prices @ jnp.asarray(constraints(v, p))
     gradient = jax.grad(lagrangian)
     return (
         jax.jacobian(gradient)(x, parameters),

@@ -40,8 +40,8 @@ def pareto(
     names = [*_names(minimize), *_names(maximize)]
     if not names:
         raise InputError("no objective is named; accepted are outputs to minimize=... or maximize=...")
-    signs = [1.0] * len(_names(minimize)) + [-1.0] * len(_names(maximize))
-    costs = np.stack([sign * _flat(ds, name) for sign, name in zip(signs, names, strict=True)], 1)
+    least, most = ([_flat(ds, name) for name in _names(chosen)] for chosen in (minimize, maximize))
+    costs = np.stack([*least, *map(np.negative, most)], 1)
     costs[~_flat_feasible(ds)] = np.inf
     places = np.flatnonzero(pareto_mask(costs, equals))
     return take(ds, places[np.lexsort(costs[places].T[::-1])])
@@ -64,15 +64,15 @@ def best(
     """
     if (minimize is None) == (maximize is None):
         raise InputError("minimize and maximize: accepted is one of them")
-    objective, sign = (minimize, 1.0) if minimize is not None else (str(maximize), -1.0)
-    value = np.where(_flat_feasible(ds), sign * _flat(ds, objective), np.inf)
+    objective, cost = (minimize, np.positive) if minimize is not None else (str(maximize), np.negative)
+    value = np.where(_flat_feasible(ds), cost(_flat(ds, objective)), np.inf)
     value = np.where(np.isnan(value), np.inf, value)
     if not np.isfinite(value).any():
         return take(ds, np.array([], np.int64))
     top = int(np.argmin(value))
     kept = np.isfinite(value) & (value <= value[top] + within_frac * abs(value[top]))
     if interval is not None:
-        ends = np.sort(np.stack([sign * _flat(ds, name) for name in interval]), axis=0)
+        ends = np.sort(np.stack([cost(_flat(ds, name)) for name in interval]), axis=0)
         kept |= np.isfinite(value) & (ends[0] <= ends[1, top])
     places = np.flatnonzero(kept)
     return take(ds, places[np.argsort(value[places], kind="stable")])

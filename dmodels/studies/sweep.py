@@ -365,7 +365,7 @@ def _runs(layout: Layout, model, records) -> bool:
     divide the model, and units for the precision."""
     gpu = records[layout.gpu]
     units = {"fp8": gpu.peak_fp8_flop_per_s, "fp4": gpu.peak_fp4_flop_per_s}
-    able = all(float(units.get(dtype[:3], 1.0)) > 0 for dtype in (layout.weights, layout.kv))
+    able = all(units.get(dtype[:3], np.inf) > 0 for dtype in (layout.weights, layout.kv))
     odd = bool(out_of_domain(model, layout.as_parallel))
     spread = layout.tp == layout.pp == 1 and layout.dp == layout.ep
     return able and not odd and placed(gpu, layout.tp * layout.dp, beyond=spread)

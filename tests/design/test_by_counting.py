@@ -168,6 +168,7 @@ def test_a_table_is_every_point_in_order_in_parts(rows):
     parts = list(tables(found, rows))
     assert [len(part["area"]) for part in parts[:-1]] == [rows] * (len(parts) - 1) and len(parts) == -(-1000 // rows)
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    assert list(whole)[:2] == ["wide", "high"]  # what is given before what is found
     every = list(itertools.product(range(1, 41), range(1, 26)))
     assert whole["wide"].tolist() == [w for w, _ in every] and whole["high"].tolist() == [h for _, h in every]
     assert whole["area"].tolist() == [w * h for w, h in every]

@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 from dmodels import grid, sweep
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag, flag_where
+from dmodels.design import _pareto_kernels
 from dmodels.design.pareto import pareto_mask
 from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto
 
@@ -66,6 +67,29 @@ def test_large_fronts_agree_with_all_pairs(objectives, shape):
     for column in costs.T:
         no_dearer &= column[:, None] <= column
     np.testing.assert_array_equal(pareto_mask(costs, equals=True), ~(no_dearer & ~no_dearer.T).any(0))
+
+
+@pytest.mark.parametrize("objectives", [3, 4])
+def test_few_pairs_are_compared_however_many_points_are_on_the_front(objectives, monkeypatch):
+    """Of the first objective 256 to a point; of the others none where two are left to tell, else a part of the front
+    that grows as a logarithm does."""
+    pairs = {"front_of_sorted": 0, "covered_by_all_pairs": 0}
+    for name in pairs:
+        kernel = getattr(_pareto_kernels, name)
+
+        def counted(points, *others, name=name, kernel=kernel):
+            pairs[name] += len(points) * len(others[0] if others else points)
+            return kernel(points, *others)
+
+        monkeypatch.setattr(_pareto_kernels, name, counted)
+    compared = []
+    for count in (4000, 16_000):
+        costs = -np.abs(np.random.default_rng(0).normal(size=(count, objectives)))
+        pairs.update(dict.fromkeys(pairs, 0))
+        assert pareto_mask(costs / np.linalg.norm(costs, axis=1, keepdims=True)).all()
+        assert 128 * count < pairs["front_of_sorted"] <= 256 * count
+        compared.append(pairs["covered_by_all_pairs"] / count)
+    assert compared == [0, 0] if objectives == 3 else 100 < compared[0] < compared[1] < 1.6 * compared[0] < 500
 
 
 @pytest.mark.slow

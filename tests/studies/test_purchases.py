@@ -94,6 +94,14 @@ def test_what_is_dear_by_the_gib_may_be_cheap_by_the_block():
     assert list(found.added_gib) == ["tier 0"]
 
 
+def test_sizes_are_tried_again_between_the_neighbours_of_the_best():
+    axis = np.array([0.0, 100.0, 300.0, 700.0])
+    for best, low, high in ((0.0, 0, 100), (100.0, 0, 300), (300.0, 100, 700), (700.0, 300, 700)):
+        finer = buy._around(axis, best)
+        assert (finer[0], finer[-1]) == (low, high) and best in finer and len(finer) >= 48
+        assert (np.diff(finer) <= np.ceil((high - low) / 47)).all()
+
+
 def test_a_share_of_all_reads_takes_as_many_blocks_as_the_last_of_them_lies_deep():
     """k of n hit where the k-th least distance fits; a share is k / n, in whatever digits a machine has for it."""
     for reads in (7, 49, 100):

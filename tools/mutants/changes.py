@@ -190,7 +190,7 @@ def _expression(field: str) -> str:
 
 def _alike(node: ast.AST) -> list[ast.expr]:
     """What may be a tuple of which the order says nothing: values among which one is looked for, errors that are
-    caught, static arguments, axes. And sizes to be found, for which any number below 0 stands."""
+    caught, static arguments, axes. Sizes to be found, for which any number below 0 stands. Whether `zip` is strict."""
     match node:
         case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[values]):
             return [values]
@@ -198,6 +198,8 @@ def _alike(node: ast.AST) -> list[ast.expr]:
             return [kinds]
         case ast.keyword(arg="static_argnums" | "static_argnames" | "axis", value=values):
             return [values]
+        case ast.keyword(arg="strict", value=check):
+            return [check]
         case ast.Call(func=ast.Attribute(attr="startswith" | "endswith"), args=[values]):
             return [values]
         case ast.Call(

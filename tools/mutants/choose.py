@@ -64,11 +64,15 @@ class Chooser:
         return _bodies(self.files[file])
 
     def mentions(self, file: str, word: re.Pattern[str]) -> int:
-        """Lines inside functions in which `word` stands."""
+        """Lines inside functions in which `word` stands, and all of those in whose head it does: a default is read
+        wherever the function runs."""
         bits = 0
         for number, line in enumerate(self.files[file].splitlines(), start=1):
             bits |= (word.search(line) is not None) << number
-        return bits & self.bodies(file)
+        read = bits & self.bodies(file)
+        for head, body in _functions(self.files[file]):
+            read |= body if bits & head else 0
+        return read
 
     def text_of(self, test: Recorded) -> tuple[str, str]:
         """A test's file and its function; empty where they are none of this tree."""
@@ -119,12 +123,22 @@ def _bits(first: int, last: int) -> int:
 
 
 @cache
+def _functions(text: str) -> list[tuple[int, int]]:
+    """The lines of each function's head and of its body, as bits."""
+    return [
+        (_bits(_first(node), node.body[0].lineno - 1), _bits(node.body[0].lineno, node.end_lineno))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+@cache
 def _bodies(text: str) -> int:
     found = 0
+    for _, body in _functions(text):
+        found |= body
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found |= _bits(node.body[0].lineno, node.end_lineno)
-        elif isinstance(node, ast.Lambda):
+        if isinstance(node, ast.Lambda):
             found |= _bits(node.body.lineno, node.body.end_lineno)
     return found
 

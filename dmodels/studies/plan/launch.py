@@ -43,8 +43,8 @@ def server(pool: Pool, asked: Question) -> Server:
     x = pool.layout
     slots = max(pool.slots_count / x.dp, 1.0)
     batched = int(asked.engine.max_num_batched_tokens)
-    if asked.backend == "sglang" and batched > PAGE_TOKENS:
-        batched -= batched % PAGE_TOKENS
+    if asked.backend == "sglang":
+        batched = batched // PAGE_TOKENS * PAGE_TOKENS or batched  # whole pages, as far as there is one
     return Server(
         engine=asked.backend,
         model=asked.checkpoint or asked.served_name,

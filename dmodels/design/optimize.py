@@ -181,7 +181,7 @@ def _descend(f: Callable[[Real], Real], start: Real) -> tuple[Real, Any]:
         new, new_value, new_slope = (jnp.where(better, after, before) for after, before in pairs)
         s, y = new - u, new_slope - slope
         curved = s @ y
-        rho = 1.0 / jnp.where(curved > 1e-14, curved, 1.0)
+        rho = 1.0 / curved
         left = identity - rho * s[:, None] * y[None]
         updated = left @ inverse @ left.T + rho * s[:, None] * s[None]
         stopped = jnp.max(jnp.abs(s)) < 1e-13

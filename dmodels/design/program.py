@@ -124,7 +124,6 @@ def table(
     Blocks have a given shape (rows, columns, rows that are evaluated at once), and tables are filled up to `least`
     (rows, columns), so that all smaller spaces share one compiled program.
     """
-    check_names(getattr(function, "__name__", "value"), function, [*rows, *columns], [*constants])
     sizes = tuple(len(jax.tree.leaves(part)[0]) for part in (rows, columns))
     tables = jax.device_put(tuple(filled(dict(part), most) for part, most in zip((rows, columns), least, strict=True)))
     data = {name: _as_data(name, value) for name, value in constants.items()}

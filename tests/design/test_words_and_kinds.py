@@ -228,8 +228,11 @@ def test_a_block_is_wide_where_an_accelerator_would_wait(monkeypatch):
 def test_blocks_of_a_large_space_hold_what_they_may_and_evaluate_little_in_vain(down, across):
     rows, columns = _block_shape(down, across, 2**15)
     assert rows * columns <= 2**15
+    evaluated = lambda rows, columns: math.ceil(down / rows) * rows * math.ceil(across / columns) * columns
     if down * across > 2**15:
-        assert -(-down // rows) * rows * (-(-across // columns) * columns) <= 3 * down * across
+        assert evaluated(rows, columns) <= 3 * down * across
+    if down * across > 2**15 and down >= 64:  # so are blocks of any other width
+        assert evaluated(rows, columns) <= min(evaluated(2 ** (15 - k), 2**k) for k in range(5, 10))
 
 
 @pytest.mark.parametrize("wide", [32, 64, 128, 256, 512])

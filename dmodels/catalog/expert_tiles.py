@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 from .tables import DATA, read_csv
 
@@ -18,7 +18,7 @@ def tuned_shapes(engine: str, gpu: str, dtype: str) -> Shapes:
     return _shipped().get((engine, gpu, dtype), ())
 
 
-@lru_cache(maxsize=1)
+@cache
 def _shipped() -> dict[tuple[str, str, str], Shapes]:
     rows = read_csv((DATA / "expert_tiles.csv").read_text(encoding="utf-8"), "expert_tiles.csv")
     return {(row["engine"], row["gpu"], row["dtype"]): _shapes(row["tuned"]) for row in rows}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .tables import DATA, find, index, number, read_csv
@@ -26,7 +26,7 @@ def fabric(name: str) -> Fabric:
     return Fabric(**{column: facts[column] for column in VALUES})
 
 
-@lru_cache(maxsize=1)
+@cache
 def _shipped() -> dict[str, dict[str, Any]]:
     rows = read_csv((DATA / "fabrics.csv").read_text(encoding="utf-8"), "fabrics.csv")
     numbers = [{c: number(row[c], c, row["name"]) for c in VALUES} for row in rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,7 @@ def load_gpus(path: str | Path) -> dict[str, dict[str, Any]]:
     return table
 
 
-@lru_cache(maxsize=1)
+@cache
 def _shipped() -> dict[str, dict[str, Any]]:
     rows = read_csv((DATA / "gpus.csv").read_text(encoding="utf-8"), "gpus.csv")
     return {row["name"]: {"aliases": ()} | _facts(row, row["name"]) for row in rows}

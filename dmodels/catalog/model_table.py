@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ STANDARD = {"", "mistral", "qwen2", "qwen2_moe", "phi", "phi3", "granite", "olmo
 STANDARD |= {"starcoder2", "cohere", "cohere2", "gemma", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "minimax", "yi"}
 
 
-@lru_cache(maxsize=1)
+@cache
 def _architectures() -> set[str]:
     """The architectures of the catalogue's models."""
     return {architecture(name) for name in _shipped()}
@@ -93,7 +93,7 @@ def _resolved(name: str) -> dict[str, Any]:
     return base | own
 
 
-@lru_cache(maxsize=1)
+@cache
 def _shipped() -> dict[str, dict[str, Any]]:
     found = {f.name.removesuffix(".json"): f for f in (DATA / "models").iterdir() if f.name.endswith(".json")}
     return {name: json.loads(found[name].read_text(encoding="utf-8")) for name in sorted(found)}

@@ -103,7 +103,7 @@ def _pooled(submit: Callable, todo: Sequence[int], ahead: int) -> Done:
             future.cancel()
 
 
-@lru_cache(maxsize=64)
+@lru_cache
 def _over_mesh(function: Callable, layout: Layout, mesh: Mesh) -> Callable:
     """The compiled block on every device of a mesh, each at its own corner; one program per (formula, layout, mesh)."""
     split, whole = PartitionSpec("block"), PartitionSpec()

@@ -158,13 +158,13 @@ def _described(asked: Program) -> tuple:
     return tree, tuple((leaf.shape, leaf.dtype) for leaf in leaves)
 
 
-@lru_cache(maxsize=128)
+@lru_cache
 def _lowered(function, layout: Layout, tree, leaves: tuple) -> jax.stages.Lowered:
     described = jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(*leaf) for leaf in leaves])
     return block.lower(function, layout, *described)
 
 
-@lru_cache(maxsize=128)
+@lru_cache
 def _compiled(function, layout: Layout, tree, leaves: tuple) -> Callable:
     return _lowered(function, layout, tree, leaves).compile(_WIDE_VECTORS)
 
@@ -201,7 +201,7 @@ def block(function, layout: Layout, corner, sizes, tables, constants) -> dict[st
     inner = _at(tables[layout.long_axis], columns) if tables else {}
 
     def point(down, across):
-        values = nested({**dict(layout.fixed), **constants, **down, **across})
+        values = nested(dict(layout.fixed) | constants | down | across)
         return kept(flagged(named(function(**values), layout.bare)), layout.outputs)
 
     by_columns = jax.vmap(point, (None, 0), axis_size=layout.columns)

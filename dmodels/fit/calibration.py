@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +136,7 @@ def interval(
     return measured.multipliers(novelty, system, backend, mode, stated=True)
 
 
-@lru_cache(maxsize=1)
+@cache
 def calibration() -> Effects:
     """The shipped effects."""
     return load(_shipped())
@@ -146,13 +146,13 @@ def _shipped() -> str:
     return files("dmodels.fit").joinpath("data/calibration.json").read_text(encoding="utf-8")
 
 
-@lru_cache(maxsize=1)
+@cache
 def _fp8_formats() -> dict[str, list[str]]:
     formats: dict[str, list[str]] = json.loads(_shipped())["fp8_formats"]
     return formats
 
 
-@lru_cache(maxsize=1)
+@cache
 def quantiles() -> Quantiles:
     """The shipped error quantiles."""
     return Quantiles.from_json(files("dmodels.fit").joinpath("data/intervals.json").read_text(encoding="utf-8"))
@@ -213,7 +213,7 @@ def _host(u: np.ndarray, gathers: float) -> Efficiency:
     return Efficiency(**{name: float(getattr(e, name)) for name in hierarchy.NAMES})
 
 
-@lru_cache(maxsize=64)
+@lru_cache
 def _system(gpu_name: str) -> str:
     from dmodels import catalog
 

@@ -172,7 +172,7 @@ DEPLOYMENT = "deployment"
 OF_KERNELS = dict.fromkeys((*OF_PEAK, "moe_layer_us", "pass_count", "moe_pass_count"), 0.6)
 
 
-@lru_cache(maxsize=64)
+@lru_cache
 def generation(system: str) -> str:
     """The GPU generation, which shares tensor-core types and kernels: by the narrowest type with a unit of its own."""
     from dmodels import catalog

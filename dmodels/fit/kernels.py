@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -82,7 +82,7 @@ def beside_rows(gpu_name: str, engine: str) -> float:
     return TILE_ROWS if engine == "vllm" and generation(gpu_name) in TILED else 1.0
 
 
-@lru_cache(maxsize=1)
+@cache
 def shipped() -> Coefficients:
     """The constants of the laws of operators that the package comes with."""
     return load(str(files("dmodels.fit").joinpath("data/operators.json")))

@@ -231,10 +231,10 @@ def _memory(row: Row) -> EngineMemory:
     return _known_memory(row.backend, row.release) if row.backend in ENGINES else VLLM
 
 
-_known_memory = lru_cache(maxsize=64)(engine_memory)
+_known_memory = lru_cache(engine_memory)
 
 
-@lru_cache(maxsize=64)
+@lru_cache
 def _gpu(system: str) -> GPU:
     return catalog.gpu(system)
 
@@ -247,7 +247,7 @@ def checkpoint(row: Row) -> Model:
     return _checkpoint(row.model_path, FORMATS[row.gemm_dtype], FORMATS[row.moe_dtype])
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def _checkpoint(model_path: str, dense: str, experts: str) -> Model:
     """Published 4-bit checkpoints of mixture-of-experts models leave attention in 16 bits, and int4 ones (as well as
     gpt-oss) everything but the experts. The cache is in 8 bits where the weights are quantised to floats."""
@@ -277,7 +277,7 @@ def fp8_formats(rows: Sequence[Row]) -> dict[str, tuple[str, str]]:
     return {place: formats.most_common(1)[0][0] for place, formats in sorted(said.items())}
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def nearest_model(model_path: str) -> str:
     """The catalogue's name of a model: the id itself, or the id without the suffixes of fine-tunes and formats."""
     base = model_path
@@ -293,7 +293,7 @@ def nearest_model(model_path: str) -> str:
             base = shorter
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def family(model_path: str) -> str:
     """The architecture that a model's config names (`model_type`); kernels are written per architecture."""
     return catalog.architecture(nearest_model(model_path))

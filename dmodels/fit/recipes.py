@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -99,7 +99,7 @@ def _fits(recipe: Recipe, prefill_gpus: float, decode_gpus: float) -> bool:
     )
 
 
-@lru_cache(maxsize=1)
+@cache
 def _recipes() -> list[tuple[str, str, tuple[str, ...], Recipe]]:
     text = files("dmodels.fit").joinpath("data/recipes.csv").read_text(encoding="utf-8")
     return [

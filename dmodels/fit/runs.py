@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -96,7 +96,7 @@ def _gpus(cell: Mapping[str, str]) -> str:
     return moe if moe not in ("", "0", "1") else cell.get("tp_size", "")
 
 
-@lru_cache(maxsize=1)
+@cache
 def _runs() -> list[dict[str, str]]:
     text = files("dmodels.fit").joinpath("data/runs.csv").read_text(encoding="utf-8")
     return list(csv_rows(text))

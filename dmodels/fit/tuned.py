@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -86,7 +86,7 @@ def faster(efficiency: Efficiency, factor: float) -> Efficiency:
     return replace(efficiency, **shares, **times)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _shipped() -> dict[str, Any]:
     found: dict[str, Any] = json.loads(files("dmodels.fit").joinpath("data/tuned.json").read_text(encoding="utf-8"))
     return found

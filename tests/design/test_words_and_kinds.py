@@ -27,7 +27,7 @@ from dmodels.design.files import tables, writer
 from dmodels.design.formula import check_names, kept, named, nested
 from dmodels.design.optimize import minimize
 from dmodels.design.pareto import pareto_mask
-from dmodels.design.program import _block_shape
+from dmodels.design.program import _block_shape, program
 from dmodels.design.select import best, explain, feasible, nearest_feasible, pareto, take
 from dmodels.design.sensitivity import elasticities, one_at_a_time
 from tests.design.test_strangers import formulas
@@ -221,6 +221,12 @@ def test_a_block_is_wide_where_an_accelerator_would_wait(monkeypatch):
     for there, most in (([], 2**15), (["gpu"], 2**21)):
         monkeypatch.setattr(space, "accelerators", lambda there=there: there)
         assert points() == most and points(points=2**12) == 2**12
+
+
+def test_the_longest_axis_lies_along_the_columns():
+    sides = {name: grid(np.arange(float(size))).axis(name) for name, size in zip("abcd", (3, 7, 7, 2), strict=True)}
+    asked = program(lambda a, b, c, d: a, sides, {}, None, 64)
+    assert sides["b"].size == asked.sizes[asked.layout.long_axis] == 7 and asked.shape == (42, 7)
 
 
 @pytest.mark.parametrize("down", [1, 3, 10, 300, 5000, 33_000])

@@ -144,6 +144,19 @@ def test_what_is_defined_on_import_is_judged_by_who_reads_its_name(toy, reader):
     assert [test.name for test in chooser.tests_of(constant)] == ["reads"]
 
 
+def test_what_is_made_of_it_on_import_is_read_for_it(toy):
+    (toy / "toy" / "area.py").write_text(
+        "SIDES = 4\nLEAST = Field(SIDES)\n\n\nclass Asked:\n    most: Annotated[int, LEAST] = 5\n    other: int = 6\n"
+    )
+    (toy / "tests" / "test_made.py").write_text(
+        "def test_most():\n    Asked(most=3)\n\n\ndef test_other():\n    pass\n"
+    )
+    tests = [ran(f"tests/test_made.py::test_{name}") for name in ("other", "most")]
+    chooser = Chooser(toy, toy / "toy", tests)
+    constant = next(one for one in changes(toy / "toy" / "area.py") if "SIDES = 5" in one.applied())
+    assert [test.name.partition("::test_")[2] for test in chooser.tests_of(constant)] == ["most", "other"]
+
+
 def test_a_flag_is_known_by_its_dashes(toy):
     (toy / "toy" / "area.py").write_text("class Asked:\n    most_sides: int = 4\n")
     (toy / "tests" / "test_flags.py").write_text("def test_flag():\n    assert '--most-sides int = 4'\n")

@@ -241,11 +241,12 @@ def test_windows_of_a_log_are_cut_on_the_device(count, step):
     np.testing.assert_array_equal(found.ttft_p99_s, known.ttft_p99_s)
 
 
-def test_windows_that_are_proved_never_see_the_host(monkeypatch):
+@pytest.mark.parametrize("aware", [False, True], ids=["frozen", "load-aware"])
+def test_windows_that_are_proved_never_see_the_host(aware, monkeypatch):
     seen = []
     solver = index_module.host_sums
     monkeypatch.setattr(index_module, "host_sums", lambda *given: (seen.append(len(given[0])), solver(*given))[1])
     latency, worker, overlap = request_windows(np.random.default_rng(8), "distinct", 24, 24, 3)
     overlap[5, 0, 0] = np.nan
-    poa_index(latency, worker, overlap, backend="device")
+    poa_index(latency, worker, overlap, load_aware=aware, backend="device")
     assert seen == [1]

@@ -129,6 +129,26 @@ def test_a_box_is_cut_to_what_no_condition_shrinks(rising, subsets):
     assert 15 < kept < 75
 
 
+def test_of_workers_that_are_alike_the_first_is_the_fullest():
+    """The box that holds every vector in it whose loads do not rise from a worker to the next of its kind."""
+    empty = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        kind = rng.integers(0, 2, 5)
+        f, c = np.ones((5, 3)) * kind[:, None], np.zeros((2, 5))
+        lo = rng.integers(0, 3, 5)
+        hi = lo + rng.integers(0, 3, 5)
+        every = np.array(list(product(*map(range, lo, hi + 1))))
+        falls = [(every[:, i] >= every[:, j]) | (kind[i] != kind[j]) for j in range(5) for i in range(j)]
+        every = every[np.logical_and.reduce(falls)]
+        some = interpreted(boxes._in_order)(interpreted(boxes._twins)(f, c), lo, hi)
+        assert some == (len(every) > 0)
+        if some:
+            assert (lo.tolist(), hi.tolist()) == (every.min(0).tolist(), every.max(0).tolist())
+        empty += not some
+    assert 5 < empty < 55
+
+
 def test_a_rising_game_begins_with_the_loads_that_somebody_may_want():
     """The requests and one more in the cheapest places: nobody pays more than the dearest, and a difference of private
     costs."""

@@ -220,6 +220,9 @@ def test_optimum_against_brute_force_and_never_below_the_smallest_equilibrium():
         assert listed[np.isfinite(listed)] == pytest.approx(places, abs=1.01 * x[k, 1])
     cells = np.diff(gap(np.linspace(0, 1, 65) * total), axis=1) / (total / 64)
     np.testing.assert_allclose(kept["least_slope"], cells.min(1), rtol=1e-6, atol=1e-12)
+    several, bent = kept["equilibria_count"] > 1, cells.min(1) <= 0  # bent: there may be several that nobody saw
+    np.testing.assert_array_equal((selfish.flags & Flag.NOT_UNIQUE) > 0, several | bent)
+    assert (several & bent).any() and (~several & bent).any() and (~bent).any()
 
 
 def test_a_split_by_hand():

@@ -43,12 +43,9 @@ class Chooser:
         body = self.bodies(file)
         found = _in_turn([test for test in self.tests if test.runs(file, changed & body)])
         if not changed & body:
-            names = (name.replace("_", "[_-]") for name in _names_at(text, first))  # flags are spelled with dashes
-            word = re.compile(rf"\b(?:{'|'.join(names)})\b")
-            readers = {other: bits for other in self.files if (bits := self.mentions(other, word))}
-            found += _in_turn([test for test in self.tests if word.search(self.text_of(test)[1])])
-            found += _in_turn([t for t in self.tests if any(t.runs(o, bits) for o, bits in readers.items())])
-            found += _in_turn([test for test in self.tests if word.search(self.text_of(test)[0])])
+            names = _names_at(text, first)
+            for some in (names, _made_of(text, names) - names):
+                found += self.readers(some) if some else []
         found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
         if not COMPILED.search(text) and found:
             found += _in_turn(opened)
@@ -58,6 +55,14 @@ class Chooser:
             found += _in_turn([t for t in callers if change.path.parent.name in Path(t.name.partition("::")[0]).stem])
             found += _in_turn([t for t in callers if room in t.name]) + _in_turn(opened) + _in_turn(callers)
         return list({test.name: test for test in found}.values())
+
+    def readers(self, names: frozenset[str]) -> list[Recorded]:
+        """Tests in which a name stands, that run a line in which it does, and in whose file it does."""
+        word = re.compile(rf"\b(?:{'|'.join(name.replace('_', '[_-]') for name in names)})\b")  # flags have dashes
+        lines = {other: bits for other in self.files if (bits := self.mentions(other, word))}
+        found = _in_turn([test for test in self.tests if word.search(self.text_of(test)[1])])
+        found += _in_turn([t for t in self.tests if any(t.runs(other, bits) for other, bits in lines.items())])
+        return found + _in_turn([test for test in self.tests if word.search(self.text_of(test)[0])])
 
     def bodies(self, file: str) -> int:
         """The lines inside functions, as bits: what runs when it is called, not when it is imported."""
@@ -161,6 +166,23 @@ def _names_at(text: str, line: int) -> frozenset[str]:
         }
         named |= {node.name} if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else set()
         return frozenset(named or found)
+
+
+def _made_of(text: str, names: frozenset[str]) -> frozenset[str]:
+    """What a module and its classes define from these names, and from what is defined from them."""
+    parts = [part for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Module | ast.ClassDef)]
+    known = [node for part in parts for node in part.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    found = names
+    while True:
+        made = [node for node in known if _mentions(node, found)]
+        more = found.union(*(_names_at(text, node.lineno) for node in made))
+        if more == found:
+            return found
+        found = more
+
+
+def _mentions(node: ast.stmt, names: frozenset[str]) -> bool:
+    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
 
 
 def _first(node: ast.stmt) -> int:

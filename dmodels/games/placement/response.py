@@ -241,7 +241,6 @@ def _knapsack(a: PlacementArrays, i: int, saving: np.ndarray) -> np.ndarray:
         answer = milp(
             -saving[block, tier] / unit,
             integrality=np.ones(block.size),
-            bounds=(0, 1),
             constraints=LinearConstraint(matrix, -np.inf, room),
             options={"mip_rel_gap": 0.0},
         )

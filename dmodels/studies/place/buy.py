@@ -79,7 +79,7 @@ def cheapest(
         added[np.argmin(usd)] = least - have.sum()
         return _whole(state, tiers, weights, limited, added, saved), ""
     quantiles = state.sorted_distances[:: max(len(state.sorted_distances) // _GRID, 1)]
-    axes = [np.unique(np.r_[c, quantiles, state.distinct]) for c in have[: max(len(have) - 2, 0)]]
+    axes = [np.unique(np.r_[c, quantiles, state.distinct]) for c in have[:-2]]
     axes.append(np.unique(np.r_[np.round(np.linspace(least, most, _GRID)), np.clip(quantiles, least, most)]))
     best, price = None, np.inf
     for _ in range(4):

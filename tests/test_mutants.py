@@ -157,6 +157,17 @@ def test_what_is_made_of_it_on_import_is_read_for_it(toy):
     assert [test.name.partition("::test_")[2] for test in chooser.tests_of(constant)] == ["most", "other"]
 
 
+def test_a_field_is_judged_by_who_makes_its_record(toy):
+    """Without it, too: its default is what counts there."""
+    (toy / "toy" / "area.py").write_text("class Room(NamedTuple):\n    wide: float\n    high: float = 4.0\n")
+    made = "def test_high():\n    pass\n\n\ndef test_area():\n    assert Room(2.0) == Room(2.0, 4.0)\n"
+    (toy / "tests" / "test_made.py").write_text(made)
+    tests = [ran(f"tests/test_made.py::test_{name}") for name in ("high", "area")]
+    chooser = Chooser(toy, toy / "toy", tests)
+    default = next(one for one in changes(toy / "toy" / "area.py") if "high: float = 5.0" in one.applied())
+    assert [test.name.partition("::test_")[2] for test in chooser.tests_of(default)] == ["area"]
+
+
 def test_a_flag_is_known_by_its_dashes(toy):
     (toy / "toy" / "area.py").write_text("class Asked:\n    most_sides: int = 4\n")
     (toy / "tests" / "test_flags.py").write_text("def test_flag():\n    assert '--most-sides int = 4'\n")

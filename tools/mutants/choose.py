@@ -44,6 +44,8 @@ class Chooser:
         found = _in_turn([test for test in self.tests if test.runs(file, changed & body)])
         if not changed & body:
             names = _names_at(text, first)
+            if owner := _class_at(text, first):  # whoever makes one without this field
+                found += _in_turn([test for test in self.tests if re.search(rf"\b{owner}\(", self.text_of(test)[1])])
             for some in (names, _made_of(text, names) - names):
                 found += self.readers(some) if some else []
         found += _in_turn([test for test in self.tests if _named_after(test.name, change.path.stem)])
@@ -166,6 +168,16 @@ def _names_at(text: str, line: int) -> frozenset[str]:
         }
         named |= {node.name} if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else set()
         return frozenset(named or found)
+
+
+def _class_at(text: str, line: int) -> str:
+    """The class of a module in which a line stands, or ""."""
+    found = [
+        node.name
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return found[0] if found else ""
 
 
 def _made_of(text: str, names: frozenset[str]) -> frozenset[str]:

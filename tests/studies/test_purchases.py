@@ -62,6 +62,12 @@ def test_no_purchase_is_cheaper_where_fewer_blocks_are_used_again_than_sizes_are
     buy_and_try_all(tiers, weights, state)
 
 
+def test_no_purchase_is_cheaper_among_four_tiers():
+    tiers, weights, state = asked(3, 4, requests=9)
+    assert state.sorted_distances[-1] <= 12
+    buy_and_try_all(tiers, weights, state)
+
+
 def buy_and_try_all(tiers, weights, state):
     usd = [tier.usd_per_gib * weight / 2**30 for tier, weight in zip(tiers, weights, strict=True)]
     most = int(state.sorted_distances[-1])

@@ -113,6 +113,11 @@ def test_as_many_runs_as_are_said_to_be_accepted_are():
     wide = [grouped_game(10**4, prefixes, curve(*np.ones(n)), 0.5) for n, prefixes in ((500, 2), (1000, 2), (500, 6))]
     few, four, three = (study._affordable_boxes(game, game, 1, 0.0) for game in wide)
     assert (few / four, few / three) == pytest.approx((4.0, 3.0), rel=0.01)
+    large = grouped_game(10**4, 6, curve(*np.ones(4000)), 0.5)  # one is a thousand runs
+    with pytest.raises(InputError) as no:
+        study._affordable_boxes(large, large, 10**8, 0.0)
+    most = int(re.search(r"like runs = ([\d,]+)$", str(no.value))[1].replace(",", ""))
+    assert study._affordable_boxes(large, large, most, 0.0) >= 1
     wide = grouped_game(10**4, 1, curve(1.0), 0.5).replace(overlap=np.ones((1, 4001)))
     with pytest.raises(InputError, match=r"4,001 of them may be in use, which takes too much memory; .* up to 4,000"):
         study._affordable_boxes(wide, wide, 1, 0.0)

@@ -59,6 +59,17 @@ def sized(monkeypatch, **given):
     return {name: float(value) for name, value in told.items()}
 
 
+def test_weights_and_cache_have_each_the_precision_that_is_asked_for(monkeypatch):
+    def stored(model, layout):
+        raise KeyboardInterrupt(layout)
+
+    monkeypatch.setattr(study, "in_precision", stored)
+    row = dict(study.BUILT) | {"model": "llama-3.1-70b", "gpu": "h100_sxm", "weights": "fp8", "kv": "bf16"}
+    with pytest.raises(KeyboardInterrupt) as told:
+        study._cells(study.Scenario({}), [row | {"tp": 2, "pp": 3, "dp": 4, "ep": 5}])
+    assert told.value.args == (Layout("h100_sxm", 2, 3, 4, 5, weights="fp8", kv="bf16"),)
+
+
 def test_a_point_by_arithmetic(monkeypatch):
     """Seven instances of 30 req/s and 100 tokens each: 70 USD/h for 10.8 million tokens an hour."""
     told = sized(monkeypatch, gpu=1.0)

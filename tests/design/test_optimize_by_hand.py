@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from dmodels.design.optimize import minimize
+from dmodels.core.flags import Flag
+from dmodels.design.optimize import _chosen, minimize
 from tests.design.test_optimize import hills
 from tests.design.test_strangers import quadratic, under
 
@@ -130,3 +131,25 @@ def test_hills_start_by_start():
     ends = [solve(f, lambda x: (np.zeros(0), np.zeros((0, 2))), start, low, high) for start in starts]
     check(told, ends)
     assert told.steps in {end["steps"] for end in ends if end["objective"] < -6 + 1e-9}
+
+
+def test_of_what_the_starts_come_to_the_least_that_keeps_the_constraints_is_told():
+    """A constraint may be missed by 1000 tolerances, and no number of the certificate be above 100 of their roots."""
+
+    def told(**ends):
+        known = {"unit": np.array([[0.25], [0.5], [0.75]]), "multipliers": np.array([[1.0], [2.0], [3.0]])}
+        known |= {"objective": np.array([1.0, 2.0, 3.0]), "steps": np.array([4, 5, 6])}
+        known |= {name: np.zeros(3) for name in ("stationarity", "violation", "complementarity")}
+        found = _chosen(known | {name: np.array(ends[name]) for name in ends}, np.array([10.0]), np.array([20.0]), 1e-6)
+        assert found.value["multipliers"].tolist() == [found.steps - 3.0] and len(found.value["spread"]) == 3
+        return float(found.value["x"][0]), float(found.value["objective"]), int(found.flags)
+
+    assert told() == (12.5, 1.0, 0) == told(objective=[1.0, 1.0, 3.0])
+    assert told(violation=[1.001e-3, 1e-3, 0.0]) == (15.0, 2.0, 0)
+    assert told(objective=[np.nan, 2.0, 1.5], violation=[0.0, 0.0, 1e-3]) == (17.5, 1.5, 0)
+    for name in ("stationarity", "complementarity"):
+        assert told(**{name: [0.1, 0.0, 0.0]}) == (12.5, 1.0, 0)
+        assert told(**{name: [0.1001, 0.0, 0.0]}) == (12.5, 1.0, Flag.NOT_CONVERGED)
+        assert told(**{name: [9.0] * 3, "violation": [3e-3, 2e-3, np.nan]}) == (15.0, 2.0, Flag.INFEASIBLE)
+    x, objective, flags = told(objective=[np.nan] * 3, violation=[3e-3, 2e-3, 2.5e-3])
+    assert x == 15.0 and np.isnan(objective) and flags == Flag.INFEASIBLE | Flag.NONFINITE

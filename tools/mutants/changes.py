@@ -122,8 +122,8 @@ class _Code:
             case ast.Constant(value=int() | float() as value):
                 # one more is a slip of 20, but not of 1e6; seconds for minutes one of 0.5, but not of a tolerance
                 yield self.put(node, repr(value + 1 if abs(value) < 1000 else value + value // 2), "constant")
-                if value == 0 or abs(value) >= 1e-5:
-                    yield self.put(node, repr(1 if value == 0 else value * 60), "unit")
+                if abs(value) >= 1e-5:
+                    yield self.put(node, repr(value * 60), "unit")
             case ast.Compare(left=left, ops=[kind], comparators=[right]):
                 yield from self.between(left, right, *COMPARISONS[type(kind)], "comparison")
             case ast.BoolOp(op=kind, values=[left, right, *_]):

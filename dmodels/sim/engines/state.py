@@ -79,7 +79,7 @@ class Engines(NamedTuple):
         kv_blocks: int,
     ) -> Engines:
         """So many instances with nothing to do."""
-        contents = int(prefixes.content.max()) + 1 if prefixes.content.size else 0
+        contents = int(prefixes.content.max(initial=-1)) + 1
         cache = Cache.empty(instances, kv_blocks, contents, prefixes.tokens // rules.block_tokens)
         ints: Any = lambda fill: np.full(instances, fill, np.int64)
         slots = min(rules.slots, work.arrival.size)

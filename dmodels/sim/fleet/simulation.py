@@ -134,8 +134,7 @@ def _records(pools: Sequence[Pool]) -> np.ndarray:
     records = np.zeros(len(pools), fs.POOL)
     records["size"] = [pool.instances for pool in pools]
     records["start"] = np.cumsum(records["size"]) - records["size"]
-    for name in ("slots", "chunk", "mode", "limit"):
-        field = {"chunk": "chunk_tokens", "mode": "prefill", "limit": "max_tokens"}.get(name, name)
+    for name, field in {"slots": "slots", "chunk": "chunk_tokens", "mode": "prefill", "limit": "max_tokens"}.items():
         records[name] = [getattr(pool, field) for pool in pools]
     records["late"] = [0 if pool.emits else 1 for pool in pools]
     records["decodes"] = [isinstance(pool.law, laws.TokenLaw) and pool.law.decodes for pool in pools]

@@ -190,6 +190,16 @@ def test_costs_that_sums_cannot_tell_apart(f, c, blurred, scale):
     assert told.tolist() == [blurred]
 
 
+def test_of_a_batch_each_game_is_told_by_its_own_costs():
+    """Latencies or private costs of each, and two requests in all."""
+    sharp, fine = [[1.0, 2.0], [1.0, 2.0]], [[1.0, 1.0 + 1.2e-14], [1.0, 2.0]]
+    game = RoutingGame(np.array([sharp, fine, sharp, fine]), np.zeros((2, 2)), 1.0).arrays()
+    assert equilibria.blurred(game).tolist() == [False, True, False, True]
+    near = np.array([[[0.0, 1.0]] * 2, [[0.0, 1e-10]] * 2, [[0.0, 1e-10]] * 2])
+    game = RoutingGame([[1e6, 2e6], [1e6, 3e6]], np.zeros((3, 2, 2)), 1.0).arrays()
+    assert equilibria.blurred(game._replace(cost=near)).tolist() == [False, True, True]
+
+
 @pytest.mark.parametrize(
     "f, rising, convex",
     [

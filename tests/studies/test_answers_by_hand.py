@@ -283,6 +283,9 @@ def test_a_part_without_requests_has_no_latency_and_breaks_nothing():
     assert forecast.kept([{"TTFT": none}], SLO(1.0))
     assert not forecast.kept([{"TTFT": none}, {"TTFT": slow}], SLO(1.0))
     assert forecast.kept([{"TTFT": slow}], SLO(1.0), 1.5) and not forecast.kept([{"TTFT": slow}], SLO(1.0), 1.49)
+    for name, bounds in (("TTFT", (1.0, 2.0, 2.0)), ("TPOT", (2.0, 1.0, 2.0)), ("E2E", (2.0, 2.0, 1.0))):
+        one = dict.fromkeys(("TTFT", "TPOT", "E2E"), slow)
+        assert not forecast.kept([one], SLO(*bounds)) and forecast.kept([one | {name: none}], SLO(*bounds))
 
 
 def test_closed_forms_that_are_off_are_named_by_their_worst():

@@ -16,6 +16,7 @@ from dmodels.core.routing import RoutingPolicy
 from dmodels.formats.serving import Server, ServerPool, Serving
 from dmodels.sim.batching import TokenLaw
 from dmodels.sim.deployments import ServingFleet, ServingPool
+from dmodels.sim.estimate import batch_quantile
 from dmodels.sim.recordings import Recording
 from dmodels.sim.requests import Requests, Served
 from dmodels.studies.plan import ensure, existing, forecast, machines, reach, replaying
@@ -127,6 +128,22 @@ def test_the_worst_window_of_a_promise_is_told_from_the_first_request_on():
     for one in (ttft, e2e):
         assert (one.worst_s, one.worst_start_s, one.pool) == (4.0, 10.0, "p") and math.isnan(one.low_s)
     assert e2e.bound_s == math.inf and e2e.holds and not ttft.holds and ttft.kept_frac == 0.75
+
+
+def test_a_promise_is_as_sure_as_its_twentieths_agree():
+    """From two requests in each on; a time is never below 0."""
+    close = lambda k: 2.0 + 0.1 * np.sin(k**2)
+    fast_later = lambda k: np.where(k < 0.45 * k.size, 100.0, 1.0)
+    for taken, percentile, count in ((close, 0.99, 39), (close, 0.99, 40), (close, 0.9, 400), (fast_later, 0.5, 400)):
+        came, late = np.arange(1.0 * count), taken(np.arange(count))
+        served = Served(came, came, came + late, came + late, np.ones(count))
+        slo = SLO(5.0, percentile=percentile)
+        told, _ = replaying._promises("p", served, slo, 5.0, dict.fromkeys(METRICS, Latency(1.0, 2.0)))
+        half = batch_quantile(late, percentile, 20).half_width if count > 39 else math.nan
+        assert told.high_s == pytest.approx(told.measured_s + half, nan_ok=True)
+        assert told.low_s == pytest.approx(0.0 if taken is fast_later else told.measured_s - half, nan_ok=True)
+        assert told.measured_s == pytest.approx(np.quantile(late, percentile))
+        assert told.mean_s == pytest.approx(late.mean()) and told.kept_frac == np.mean(late <= 5.0)
 
 
 # --- latencies before a replay ---

@@ -248,6 +248,24 @@ with tempfile.TemporaryDirectory() as folder:
     assert done.stdout.split() == names[1:], done.stderr
 
 
+def test_a_test_that_does_not_end_decides_nothing(toy):
+    """It is given up as soon as it has had its time, whatever the others would have had."""
+    (toy / "tests" / "test_endless.py").write_text("def test_endless():\n    while True:\n        pass\n")
+    code = f"""
+import tempfile
+from pathlib import Path
+from tools.mutants import warm
+warm.COMPILING_S = 1
+with tempfile.TemporaryDirectory() as folder:
+    copy = warm.Copy(Path({str(toy)!r}), Path(folder), [])
+    print(*copy.first_failure(["tests/test_endless.py::test_endless"], 1.0))
+"""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=60)
+    told, cpu_s = done.stdout.split()
+    assert told == "?" and 1.0 < float(cpu_s) < 3.5 < 2 * (1.0 + 1), done.stderr
+
+
 def test_the_interval_of_a_share():
     """Wilson's for 8 of 10, as in his paper's formula: 49.0 to 94.3 %."""
     assert wilson(8, 10) == (pytest.approx(0.490, abs=1e-3), pytest.approx(0.943, abs=1e-3))

@@ -20,6 +20,8 @@ WARM |= {"hypothesis", "pytest", "_pytest", "jsonschema", "pydantic", "pydantic_
 #: Not copied.
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "out", "*.egg-info", ".mypy_cache", ".ruff_cache", ".hypothesis")
 MACHINE_CODE = ("*.nbi", "*.nbc")
+#: CPU seconds that a changed loop may take to compile, beside the limit of its test.
+COMPILING_S = 20
 
 
 class Copy:
@@ -92,6 +94,12 @@ class Copy:
                 def pytest_collection_modifyitems(self, items):  # which a project may sort for runs of all
                     items.sort(key=lambda item: place.get(item.nodeid, len(place)))
 
+                def pytest_runtest_logstart(self, nodeid):
+                    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+                    resource.setrlimit(
+                        resource.RLIMIT_CPU, (min(int(time.process_time() + limit_s) + COMPILING_S, hard), hard)
+                    )
+
                 def pytest_runtest_logreport(self, report):
                     if report.failed:
                         told.write_text(report.nodeid)
@@ -108,7 +116,7 @@ class Copy:
             os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
             return pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--tb=line", *tests], plugins=[First()])
 
-        status, seconds = self.apart(run, 2 * limit_s + 30, self.folder.parent / "last.log")
+        status, seconds = self.apart(run, 2 * (limit_s + COMPILING_S), self.folder.parent / "last.log")
         if status in (0, 5):
             return "", seconds
         if status in (-signal.SIGXCPU, -signal.SIGKILL):

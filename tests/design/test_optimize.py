@@ -135,6 +135,14 @@ def test_at_a_bound_the_best_stays_and_its_value_moves():
         assert float(np.squeeze(dx)) == 0.0 and float(dv) == pytest.approx(2 * (p - end))
 
 
+@pytest.mark.parametrize("unit", [1e-10, 1e10])
+def test_a_best_point_moves_alike_in_whatever_unit_it_is(unit):
+    bowl = lambda x, p: (x[0] / unit - p) ** 2
+    found = minimize(bowl, [0.0], [2.0 * unit], 0.5, starts=2)
+    dx, dv = derivative(bowl, found, [0.0], [2.0 * unit], 0.5)
+    assert float(np.squeeze(dx)) == pytest.approx(unit, rel=1e-6) and float(dv) == pytest.approx(0.0, abs=1e-6)
+
+
 def test_a_best_point_among_equals_has_no_derivative_though_its_value_has():
     """A straight valley, all along which x + y = p."""
     valley = lambda x, p: (x[0] + x[1] - p["sum"]) ** 2 + p["height"]

@@ -68,7 +68,7 @@ def _run(requests, engine, memory, served, preemptions):
     held = np.empty(slots, np.int64)  # blocks
     share = np.empty(slots, np.int64)  # prompt tokens in this iteration
     made = np.zeros(total, np.int64)
-    again = np.empty(total + 1, np.int64)  # preempted requests wait here, the next one last
+    again = np.empty(total, np.int64)  # preempted requests wait here, the next one last
     waiting = 0
     n = 0
     i = 0  # next request of the queue proper

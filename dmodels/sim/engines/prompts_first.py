@@ -37,7 +37,7 @@ def _prompts(e: Engines, k: int, now: float, visible: float) -> bool:
     if e.running[k] > 0 and not decodes(e, e.ids[k, e.running[k] - 1]):
         who = e.ids[k, e.running[k] - 1]
         ahead = known(e, who) - e.work.kept[who]
-        want = max(0, min(ahead, chunk, int(total)))
+        want = min(ahead, chunk, int(total))
         need = blocks_for(e, e.work.kept[who] + want) - e.work.held[who]
         if want <= 0 or need > room(e.cache, k):
             return False

@@ -37,10 +37,9 @@ def pareto(
 
     They are ordered by the first objective, best first. `equals` keeps all points of equal objectives, else the first.
     """
-    names = [*_names(minimize), *_names(maximize)]
-    if not names:
-        raise InputError("no objective is named; accepted are outputs to minimize=... or maximize=...")
     least, most = ([_flat(ds, name) for name in _names(chosen)] for chosen in (minimize, maximize))
+    if not least and not most:
+        raise InputError("no objective is named; accepted are outputs to minimize=... or maximize=...")
     costs = np.stack([*least, *map(np.negative, most)], 1)
     costs[~_flat_feasible(ds)] = np.inf
     places = np.flatnonzero(pareto_mask(costs, equals))

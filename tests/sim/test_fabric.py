@@ -110,10 +110,10 @@ def test_what_is_dead_is_said(kind, name):
             assert said == f"all {len(mine)} {name} have no bandwidth; tiers from {kind} up are disconnected"
         else:
             assert said == f"{len(dead)} of {len(mine)} {name} have no bandwidth; flows hashed onto them never end"
-    alone = fat_tree(pods=1, racks_per_pod=1, servers_per_rack=1, instances_per_server=1)
+    one = {"pods": 1, "racks_per_pod": 1, "servers_per_rack": 1, "instances_per_server": 1}
+    alone = fat_tree(**one)
     (said,) = fabric_problems(alone._replace(link_bytes_per_s=np.where(alone.link_tier == kind, 0.0, 1.0)))
     assert "never end" in said  # nobody is there to be disconnected from
-    one = {"pods": 1, "racks_per_pod": 1, "servers_per_rack": 1, "instances_per_server": 1}
     pair = fat_tree(**one | {list(one)[3 - max(kind, 1)]: 2})  # of which this is all that lies between
     (said,) = fabric_problems(pair._replace(link_bytes_per_s=np.where(pair.link_tier == kind, 0.0, 1.0)))
     assert ("disconnected" in said) == (kind > 0)

@@ -84,6 +84,11 @@ def test_of_workers_that_are_alike_one_more_than_requests_is_kept():
         study._in_use(grouped_game(5, 1, curve(1.0), 0.5).replace(overlap=np.ones((1, 10_001))))
 
 
+def most_accepted(error):
+    """Runs that a refusal says would do."""
+    return int(re.search(r"like runs = ([\d,]+)$", str(error))[1].replace(",", ""))
+
+
 def test_as_many_runs_as_are_said_to_be_accepted_are():
     """Of a million requests; fewer where Dynamo draws anew in each, and fewer yet among more workers."""
     accepted = []
@@ -93,7 +98,7 @@ def test_as_many_runs_as_are_said_to_be_accepted_are():
         asked = f"requests = 1,000,000, workers = {workers}, prefixes = 2, runs = 1,000,000: would"
         with pytest.raises(InputError, match=asked) as no:
             ask(10**6)
-        most = int(re.search(r"like runs = ([\d,]+)$", str(no.value))[1].replace(",", ""))
+        most = most_accepted(no.value)
         assert 1 <= ask(most) <= 200_000
         with pytest.raises(InputError, match="would take about 10 min"):
             ask(most + 1)
@@ -116,7 +121,7 @@ def test_as_many_runs_as_are_said_to_be_accepted_are():
     large = grouped_game(10**4, 6, curve(*np.ones(4000)), 0.5)  # one is a thousand runs
     with pytest.raises(InputError) as no:
         study._affordable_boxes(large, large, 10**8, 0.0)
-    most = int(re.search(r"like runs = ([\d,]+)$", str(no.value))[1].replace(",", ""))
+    most = most_accepted(no.value)
     assert study._affordable_boxes(large, large, most, 0.0) >= 1
     wide = grouped_game(10**4, 1, curve(1.0), 0.5).replace(overlap=np.ones((1, 4001)))
     with pytest.raises(InputError, match=r"4,001 of them may be in use, which takes too much memory; .* up to 4,000"):

@@ -172,12 +172,8 @@ def _names_at(text: str, line: int) -> frozenset[str]:
 
 def _class_at(text: str, line: int) -> str:
     """The class of a module in which a line stands, or ""."""
-    found = [
-        node.name
-        for node in ast.parse(text).body
-        if isinstance(node, ast.ClassDef) and node.lineno <= line <= (node.end_lineno or 0)
-    ]
-    return found[0] if found else ""
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    return next((node.name for node in classes if node.lineno <= line <= (node.end_lineno or 0)), "")
 
 
 def _made_of(text: str, names: frozenset[str]) -> frozenset[str]:

@@ -95,10 +95,9 @@ class Copy:
                     items.sort(key=lambda item: place.get(item.nodeid, len(place)))
 
                 def pytest_runtest_logstart(self, nodeid):
+                    end = int(time.process_time() + limit_s) + COMPILING_S
                     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-                    resource.setrlimit(
-                        resource.RLIMIT_CPU, (min(int(time.process_time() + limit_s) + COMPILING_S, hard), hard)
-                    )
+                    resource.setrlimit(resource.RLIMIT_CPU, (min(end, hard), hard))
 
                 def pytest_runtest_logreport(self, report):
                     if report.failed:

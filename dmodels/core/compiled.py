@@ -27,6 +27,8 @@ from .files import PACKAGE
 #: Options of kernels that make no arrays: without counting who holds those that they are given, which in a loop of
 #: small kernels takes as long as the loop itself.
 UNCOUNTED = {"_nrt": False}
+#: Among the numbers of rows, which count from 0: no row.
+NONE = -1
 
 
 @overload

@@ -16,6 +16,7 @@ from dmodels.sim.cluster import Control, Flow, Hybrid, Workers, disaggregated
 from dmodels.sim.cluster import simulate as simulate_cluster
 from dmodels.sim.fleet import Change, Event, Pool, Prefixes, closed_loop
 from dmodels.sim.requests import KVCache, Requests, Served
+from tests.sim.as_python import as_python
 
 KEY, INF, NAN = jax.random.key(0), np.inf, np.nan
 ONE, TWO = Pool(1, 1, [1.0, 1.0]), Pool(2, 1, [1.0, 1.0])
@@ -307,6 +308,7 @@ def test_a_mistake_is_told_with_its_value(call, said):
         call()
 
 
+@as_python()  # compiled for their unusual types the loops would take 20 s
 def test_the_last_values_before_a_mistake():
     assert Requests.checked([0.0, 0.0], [1, 5], 1, [1, 5]).prefill_tokens.tolist() == [1, 1]
     assert np.isfinite(served(prefixes=Prefixes([0, 1], [100, 50], 1)).end_s).all()

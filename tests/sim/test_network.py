@@ -392,12 +392,17 @@ def test_bad_fabrics_and_requests_are_flags_and_sentences():
     assert summary(run).served_frac == summary(run).slo_frac == 0.0 and not run.carried_bytes.any()
     ever = simulate(dead, requests([0.0, 1.0], pool=8, hit_frac=[[0.0] * 8, [1.0] * 8]), RoutingPolicy.ROUND_ROBIN)
     assert ever.stuck_bytes == 8192 * BYTES and ever.flags.tolist() == [Flag.INFEASIBLE, 0]  # all there: nothing moves
+    cut = simulate(dead, requests([0.0], pool=8, hit_frac=[[1.0] * 8]), RoutingPolicy.ROUND_ROBIN, until_s=0.01)
+    assert cut.flags.tolist() == [Flag.OVERLOAD]  # it decodes: no fault of the fabric's
     netkv = simulate(dead, requests([0.0], pool=8), RoutingPolicy.NETKV_FULL)
     assert netkv.choice[0] == -1 and netkv.flags[0] == Flag.INFEASIBLE  # it does not start what cannot end
     full = simulate(one_link_cluster(), requests([0.0], pool=4), RoutingPolicy.LOAD, background=1.0, until_s=9.0)
     assert full.stuck_bytes > 0 and np.isnan(full.ttft_s[0])
     huge = simulate(netkv_cluster(), requests([0.0], 1e7), RoutingPolicy.LOAD)
     assert huge.flags[0] & Flag.NO_FIT and "the largest request needs" in huge.problems[0]
+    snug = netkv_cluster()._replace(kv_memory_bytes=(8192 + 10) * BYTES, reserve_tokens=0.0)
+    run = simulate(snug, requests([0.0]), RoutingPolicy.LOAD)
+    assert not run.flags.any() and run.problems == ()  # a request that fills an instance fits it
     with pytest.raises(InputError, match="the pool is empty"):
         simulate(netkv_cluster()._replace(decode=np.zeros(0, int)), requests([0.0], pool=0), RoutingPolicy.LOAD)
     with pytest.raises(InputError, match="both pools"):

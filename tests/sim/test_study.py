@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 from dmodels.core.errors import InputError
 from dmodels.core.workload import Workload
@@ -44,7 +45,12 @@ def test_chunks_give_what_one_run_gives(prefill, emits, chunk_tokens, cv, percen
         means = [np.nanmean(one) for one in values]
         assert found[f"{name[:-2]}_mean_s"].value == pytest.approx(np.mean(means), rel=1e-9)
         late = np.nanquantile(np.concatenate(values), percentile)
-        assert found[f"{name[:-2]}_p{100 * percentile:g}_s"].value == pytest.approx(late, rel=2.5e-3)  # half a bin
+        each = [np.nanquantile(one, percentile) for one in values]
+        measured = found[f"{name[:-2]}_p{100 * percentile:g}_s"]
+        assert measured.value == pytest.approx(late, rel=2.5e-3)  # half a bin
+        for estimate, batches, abs_s in ((found[f"{name[:-2]}_mean_s"], means, 1e-12), (measured, each, 0.01 * late)):
+            half_s = stats.t.ppf(0.975, chunks - 2) * np.std(batches, ddof=1) / np.sqrt(chunks - 1)
+            assert estimate.half_width == pytest.approx(half_s, rel=1e-6, abs=abs_s)
 
 
 def test_each_further_token_of_a_request_alone_takes_a_step():

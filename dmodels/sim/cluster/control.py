@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 
 from .decoding import join
 from .records import Flow
@@ -74,7 +74,7 @@ def move(f, machine, way, freed, now):
 def best_move(f, machine, k, theta):
     """The move that lets most more requests of k blocks fit, away from a decoder below theta: (from, place, to)."""
     capacity = machine.kv_blocks
-    best, source, place, target = 0.0, -1, -1, -1
+    best, source, place, target = 0.0, NONE, NONE, NONE
     for a in range(f.workers.size):
         one = f.workers[a]
         if one.role != DECODE or one.draining:
@@ -105,7 +105,7 @@ def reassign(f, rules, seen, now):
     tally = f.tally[0]
     free_p, free_d = seen.prefill_freeness, seen.decode_freeness
     waiting = tally.waiting_to - tally.waiting_from
-    to = back = -1
+    to = back = NONE
     spare = False
     for w in f.workers:
         spare = spare or w.role == STANDBY

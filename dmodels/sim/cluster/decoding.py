@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 
 from .state import DECODE, finish, leave
 
@@ -12,7 +12,7 @@ from .state import DECODE, finish, leave
 @kernel(inner=True, **UNCOUNTED)
 def best_home(f, machine, need, role):
     """The worker of a role with the most free blocks that takes a sequence of `need` blocks, or -1."""
-    best, room = -1, -1.0
+    best, room = NONE, -1.0
     for w in range(f.workers.size):
         d = f.workers[w]
         if d.role == role and not d.draining and d.batch < machine.slots:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import NONE, kernel
 from dmodels.core.errors import InputError
 from dmodels.sim import fleet
 from dmodels.sim.fleet import Pool, RoutingPolicy
@@ -83,7 +83,7 @@ def simulate(
         ready[order], inputs, left[order], decoders._replace(emits=True), policy, key=key, cached_tokens=inputs
     )
     first = end.copy()
-    last, decoder = end.copy(), np.full(end.size, -1)
+    last, decoder = end.copy(), np.full(end.size, NONE)
     last[order], decoder[order] = served.end_s, served.instance
     if not prefill_emits:
         first[order] = served.first_token_s
@@ -95,7 +95,7 @@ def _prefill(arrival, tokens, seconds, workers, signal):
     n = arrival.size
     worker, start, end = np.empty(n, np.int64), np.empty(n), np.empty(n)
     after = np.empty(n, np.int64)  # next request at the same worker
-    head, tail = np.full(workers, -1), np.empty(workers, np.int64)  # oldest unfinished, newest
+    head, tail = np.full(workers, NONE), np.empty(workers, np.int64)  # oldest unfinished, newest
     free = np.zeros(workers)
     there, held = np.zeros(workers), np.zeros(workers)  # requests and tokens, waiting and in service
     for i in range(n):
@@ -124,7 +124,7 @@ def _prefill(arrival, tokens, seconds, workers, signal):
         end[i] = free[best] = start[i] + seconds[i]
         there[best] += 1
         held[best] += tokens[i]
-        after[i] = -1
+        after[i] = NONE
         if head[best] < 0:
             head[best] = i
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import NONE, kernel
 
 from .control import gather, observe, reassign
 from .decoding import admit_waiting, end_step
@@ -53,7 +53,7 @@ def run(f, machine, rules):
 def next_event(f):
     """(time, what happens, worker); of equals an epoch, then an arrival, then the worker of the lowest number."""
     tally = f.tally[0]
-    now, kind, which = tally.next_epoch, EPOCH, -1
+    now, kind, which = tally.next_epoch, EPOCH, NONE
     if tally.next < tally.horizon and f.requests[tally.next].arrival <= now:
         now, kind = f.requests[tally.next].arrival, ARRIVAL
     for w in range(f.workers.size):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 
 from .control import move, observe
 from .decoding import best_home, end_step, join
@@ -139,7 +139,7 @@ def arrive(f, machine, rules, p, now):
     tally = f.tally[0]
     i = tally.next
     tally.next += 1
-    best, least, best_kind = -1, np.inf, 3
+    best, least, best_kind = NONE, np.inf, 3
     for w in range(f.workers.size):
         takes = first_token_s(f, w, i, machine, rules, p, now)
         late = takes > machine.ttft_slo_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 
 from .records import Signal
 from .state import PREFILL, finish, leave, line_up
@@ -32,7 +32,7 @@ def arrive(f, signal, now):
     tally.next += 1
     while f.workers[tally.turn % m].role != PREFILL or f.workers[tally.turn % m].draining:
         tally.turn += 1
-    best, least = -1, np.inf
+    best, least = NONE, np.inf
     for w in range(m):
         worker = f.workers[w]
         if worker.role == PREFILL and not worker.draining:

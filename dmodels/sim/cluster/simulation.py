@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dmodels.core.compiled import NONE
 from dmodels.core.errors import InputError
 from dmodels.sim.requests import Requests
 
@@ -46,7 +47,7 @@ def simulate(
     rows["seconds"] = prefill_s
     rows["believed"] = prefill_s if virtual_s is None else virtual_s
     rows["blocks"] = np.ceil((requests.input_tokens + requests.output_tokens) / cluster.block_tokens)
-    rows["after"] = -1
+    rows["after"] = NONE
     rows["first"] = rows["end"] = np.nan
     if not (np.isfinite(rows["seconds"]).all() and (rows["seconds"] > 0).all() and np.isfinite(rows["believed"]).all()):
         raise InputError("prefill_s, virtual_s: accepted are finite seconds, prefill above 0")
@@ -131,7 +132,7 @@ def _floor(rows: np.ndarray, cluster: Workers, control: Control | Hybrid, client
     """Before the first arrival."""
     workers = np.zeros(cluster.prefill + cluster.decode + cluster.standby, state.WORKER)
     workers["role"] = np.repeat(list(Role), [cluster.prefill, cluster.decode, cluster.standby])
-    workers["head"] = -1
+    workers["head"] = NONE
     workers["done_at"] = workers["step_at"] = np.inf
     tally = np.zeros(1, state.TALLY)
     tally["horizon"], tally["closed"] = clients or rows.size, clients > 0

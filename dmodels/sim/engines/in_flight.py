@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 
 from .prompts import room, take
 from .state import Engines, admit, before, blocks_for, hits, known, pop, present, remove
@@ -58,7 +58,7 @@ def _least_important(e: Engines, k: int) -> int:
 @kernel(inner=True, **UNCOUNTED)
 def _waiting(e: Engines, k: int, now: float, visible: float, budget: int) -> None:
     """In the order of the queue, as long as tokens, places and blocks last."""
-    promised, ahead = 0, -1
+    promised, ahead = 0, NONE
     if e.rules.to_limit:
         for at in range(e.running[k]):
             who = e.ids[k, at]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import inline
+from dmodels.core.compiled import NONE, inline
 from dmodels.core.errors import InputError
 
 
@@ -70,7 +70,7 @@ class Cache(NamedTuple):
         return cls(
             np.full(instances, blocks, np.int64),
             np.zeros(instances, np.int64),
-            np.full((instances, contents), -1, np.int64),
+            np.full((instances, contents), NONE, np.int64),
             ring,
             ring.copy(),
             unit,
@@ -91,7 +91,7 @@ def take(cache: Cache, k: int, blocks: int) -> None:
     while cache.free[k] < 0:
         first = cache.after[k, end]
         unchain(cache, k, first)
-        cache.users[k, first] = -1
+        cache.users[k, first] = NONE
         cache.free[k] += cache.unit
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 
 from .prompts import room, take
 from .state import Engines, admit, blocks_for, decodes, hits, known, pop, remove
@@ -58,11 +58,11 @@ def _prompts(e: Engines, k: int, now: float, visible: float) -> bool:
         if ahead + answer >= total - unused * e.tokens or (ahead >= most and given > 0):
             break
         if e.work.sent[who] > 0 and e.work.restarts[who] == 0:  # its cache came along: an answer at once
-            admit(e, k, now, pop(e, k, -1), found, blocks_for(e, known(e, who) - 1))
+            admit(e, k, now, pop(e, k, NONE), found, blocks_for(e, known(e, who) - 1))
             total -= ahead + answer
             continue
         want = min(ahead, chunk)
-        admit(e, k, now, pop(e, k, -1), found, blocks_for(e, found * e.tokens + want) - found * e.cache.unit)
+        admit(e, k, now, pop(e, k, NONE), found, blocks_for(e, found * e.tokens + want) - found * e.cache.unit)
         e.work.given[who] = want
         given += want
         if want < ahead:
@@ -104,7 +104,7 @@ def _missing(e: Engines, k: int, tokens: int) -> int:
 def _retract(e: Engines, k: int) -> None:
     """Answers with the fewest tokens go, of equals the one with the longest prompt, until there is room ahead."""
     while True:
-        victim, answers, made, limit = -1, 0, 0, 0
+        victim, answers, made, limit = NONE, 0, 0, 0
         for at in range(e.running[k]):
             who = e.ids[k, at]
             if not decodes(e, who):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import UNCOUNTED, inline, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, inline, kernel
 from dmodels.sim.requests import Requests
 
 from .laws import EngineLaw
@@ -86,7 +86,7 @@ class Engines(NamedTuple):
         place: Any = lambda: np.zeros((instances, slots), np.int64)
         used = np.zeros(prefixes.content.size, np.bool_)
         shared = (prefixes.content, prefixes.start, prefixes.tokens, used)
-        queue = (place(), ints(0), ints(-1), ints(-1), ints(0), place(), ints(0))
+        queue = (place(), ints(0), ints(NONE), ints(NONE), ints(0), place(), ints(0))
         clock = (np.full(instances, -np.inf), np.full(instances, np.nan))
         return cls(rules, law, work, cache, *shared, *queue, *clock, np.full(instances, rules.first_ratio))
 
@@ -125,15 +125,15 @@ def before(e: Engines, one: int, other: int) -> Any:
 @kernel(inner=True, **UNCOUNTED)
 def push(e: Engines, k: int, who: int, front: bool) -> None:
     """To the end of the queue, or before all others; by priority, to its place."""
-    ahead = -1 if front or e.waiting[k] == 0 else e.last[k]
+    ahead = NONE if front or e.waiting[k] == 0 else e.last[k]
     if e.rules.by_priority and e.waiting[k] > 0 and (front or before(e, who, ahead)):
-        ahead, at = -1, e.first[k]
+        ahead, at = NONE, e.first[k]
         for _ in range(e.waiting[k]):
             if before(e, who, at):
                 break
             ahead, at = at, e.work.behind[at]
     if ahead < 0:
-        e.work.behind[who] = e.first[k] if e.waiting[k] > 0 else -1
+        e.work.behind[who] = e.first[k] if e.waiting[k] > 0 else NONE
         e.first[k] = who
     else:
         e.work.behind[who] = e.work.behind[ahead]

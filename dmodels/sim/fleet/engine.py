@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import NONE, kernel
 
 from . import state as fs
 from .records import Change
@@ -51,7 +51,7 @@ def route(f: Any, router: fs.Router, i: int, now: float) -> None:
         else:
             f.requests[f.place[3]].after = i
         f.place[3] = i
-        request.after = -1
+        request.after = NONE
     elif request.prompt + request.output <= f.pools[p].limit:  # else refused: longer than the router believed
         fs.remember(f, j, i)
         fs.enter(f, j, i, now)
@@ -74,13 +74,13 @@ def happen(f: Any, router: fs.Router, event: Any) -> None:
         here.in_flight = here.waiting = here.pending = here.prompts = here.up = here.prefill_v = 0
         here.tau = now  # the iteration in progress, which may end later, is lost with its requests
         f.loads[j] = fs.CLOSED
-        f.kept[j] = -1
+        f.kept[j] = NONE
         fs.note_next(f, j)
         lost.sort()
         for i in lost:
             request = f.requests[i]
             request.admitted = request.first = np.nan
-            request.instance = -1
+            request.instance = NONE
             request.retries += 1
             request.hits = 0
             route(f, router, i, now)
@@ -94,7 +94,7 @@ def happen(f: Any, router: fs.Router, event: Any) -> None:
         here.up = 1
         fs.set_open(f, j, True)
         i = f.place[2]
-        f.place[2:] = -1
+        f.place[2:] = NONE
         while i >= 0:
             following = f.requests[i].after
             route(f, router, i, now)

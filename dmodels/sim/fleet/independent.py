@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dmodels.core.compiled import NONE
 from dmodels.sim.batching import virtual_time
 from dmodels.sim.requests import Served
 
@@ -19,7 +20,7 @@ def serve(run: Simulation) -> Served:
         decided = (np.cumsum(routed) - 1) % size
     else:
         decided = np.minimum(size - 1, (rows["draw"] * size).astype(np.int64))
-    decided[~routed | (rows["prompt"] + rows["output"] > pool["limit"])] = -1
+    decided[~routed | (rows["prompt"] + rows["output"] > pool["limit"])] = NONE
     columns = rows["arrival"], np.maximum(1, rows["prompt"] - rows["cached"]), rows["output"]
     instance = virtual_time.Instance(run.fleet.times[0], int(pool["mode"]), int(pool["chunk"]), int(pool["late"]))
     times = virtual_time.Times.unknown(rows.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 from dmodels.core.errors import InputError
 from dmodels.core.routing import CLOSED, RoutingPolicy, at_random, power_of_two
 
@@ -33,7 +33,7 @@ def choose_pool(f, router, i):
     while target < f.pools.size and f.requests[i].route_tokens > f.pools[target].limit:
         target += 1
     if target == f.pools.size:
-        return -1
+        return NONE
     share = f.pools[target].backlog / f.pools[target].size
     if share > router.spill_queue:
         for p in range(target + 1, f.pools.size):
@@ -54,13 +54,13 @@ def choose(f, router, p, i):
             pool.turn += 1
             if f.loads[j] < CLOSED:
                 return j
-        return -1
+        return NONE
     if policy == RANDOM:
         return at_random(f.loads, low, size, request.draw)
     if policy == POWER_OF_TWO:
         return power_of_two(f.loads, low, size, request.draw, request.draw2)
     begin = low + pool.turn % size
-    best = -1
+    best = NONE
     if policy == SHORTEST_QUEUE:
         least = np.int64(CLOSED)
         for j in range(low, low + size):  # a plain minimum, so that it compiles to vector code

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from dmodels.core.compiled import NONE
 from dmodels.core.errors import InputError
 from dmodels.core.records import float64
 from dmodels.core.routing import RoutingPolicy
@@ -85,7 +86,7 @@ def start(
     rows = np.zeros(n, fs.REQUEST)
     rows["arrival"], rows["prompt"], rows["output"], rows["cached"] = requests
     rows["route_tokens"] = rows["prompt"] + rows["output"] if route_tokens is None else route_tokens
-    rows["prefix"] = rows["after"] = rows["instance"] = -1
+    rows["prefix"] = rows["after"] = rows["instance"] = NONE
     rows["admitted"] = rows["first"] = rows["end"] = np.nan
     if prefixes is not None:
         rows["prefix"], rows["prefix_tokens"] = prefixes.ids, prefixes.tokens
@@ -151,8 +152,8 @@ def _fresh(
     instances["slow"] = instances["up"] = 1
     leaves = 1 << max(1, (m - 1).bit_length())
     lines, tree = np.zeros((m, 3, most), np.int64), np.full(2 * leaves, np.inf)
-    kept, loads = np.full((m, remembered, 2), -1), np.zeros(m, np.int64)
-    state = (instances, lines, tree, rows, kept, loads, np.array([0, 0, -1, -1]))
+    kept, loads = np.full((m, remembered, 2), NONE), np.zeros(m, np.int64)
+    state = (instances, lines, tree, rows, kept, loads, np.array([0, 0, NONE, NONE]))
     if tokens.shape[1] == 1:
         return fs.Fleet(pools, times[:, :, 0].copy(), *state)
     return TokenFleet(pools, times, *state, tokens)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 from dmodels.core.routing import CLOSED
 from dmodels.sim.batching.virtual_time import ID_BITS, TIE_S, prefill_end
 
@@ -262,7 +262,7 @@ def enter(f, j, i, now):
     else:
         f.requests[here.tail].after = i
     here.tail = i
-    f.requests[i].after = -1
+    f.requests[i].after = NONE
     here.waiting += 1
     pool.backlog += 1
     f.requests[i].instance = j
@@ -284,7 +284,7 @@ def recall(f, j, prefix):
         for k in range(f.kept.shape[1]):
             if f.kept[j, k, 0] == prefix:
                 return k
-    return -1
+    return NONE
 
 
 @kernel(inner=True, **UNCOUNTED)

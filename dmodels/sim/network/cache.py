@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import NONE, kernel
 
 
 class Caches(NamedTuple):
@@ -47,12 +47,12 @@ def caches_of(on, instances, blocks, capacity_tokens, block_tokens):
         on,
         capacity_tokens,
         block_tokens,
-        np.full((instances, blocks), -1, np.int32),
+        np.full((instances, blocks), NONE, np.int32),
         np.zeros(table, np.int32),
         np.zeros(table, np.int32),
         np.zeros(table, np.int32),
         np.zeros(table, np.int32),
-        np.full((instances, 2), -1, np.int32),
+        np.full((instances, 2), NONE, np.int32),
         spare,
         np.zeros(instances, np.int64),
         np.zeros(instances, np.int64),
@@ -88,7 +88,7 @@ def _unlink(c, j, slot):
 def _append(c, j, slot):
     """Put a slot at the young end of the eviction order."""
     last = c.ends[j, 1]
-    c.before[j, slot], c.after[j, slot] = last, -1
+    c.before[j, slot], c.after[j, slot] = last, NONE
     if last >= 0:
         c.after[j, last] = slot
     else:
@@ -123,7 +123,7 @@ def make_room(c, j):
         if slot < 0:
             return False
         _unlink(c, j, slot)
-        c.slot_of[j, c.block_at[j, slot]] = -1
+        c.slot_of[j, c.block_at[j, slot]] = NONE
         c.used[j] -= 1
         c.spare[j, c.spare.shape[1] - 1 - c.used[j]] = slot
     return True

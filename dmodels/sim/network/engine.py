@@ -10,7 +10,7 @@ import numpy as np
 
 from dmodels.control.netkv import DecodePool, Oracle, Scoring
 from dmodels.control.netkv.kernels import ROUND_ROBIN, choose_one, has_room, tier_paces
-from dmodels.core.compiled import inline, kernel
+from dmodels.core.compiled import NONE, inline, kernel
 
 from .cache import hit_blocks, insert, make_room, pin, unpin
 from .flows import finish, mix, next_end, no_flows, refill, restate, route, settle, start
@@ -127,7 +127,7 @@ def _turn_over(d, c, jobs, rules, progress, out, j, now):
         r = d.queue_head[j]
         d.queue_head[j] = progress.behind[r]
         if progress.behind[r] < 0:
-            d.queue_tail[j] = -1
+            d.queue_tail[j] = NONE
         d.queued[j] -= 1
         out.joined_s[r] = now
         d.request[j, d.running[j]] = r

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import NONE, kernel
 from dmodels.core.errors import InputError
 
 
@@ -27,7 +27,7 @@ def fill(capacity, path, rate):
                 count[path[f, p]] += 1
                 rate[f] = -1.0
     while True:
-        share, tight = np.inf, -1
+        share, tight = np.inf, NONE
         for k in range(capacity.shape[0]):
             if count[k] > 0 and left[k] / count[k] < share:
                 share, tight = left[k] / count[k], k

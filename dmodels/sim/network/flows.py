@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmodels.core.compiled import UNCOUNTED, kernel
+from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 
 #: Most links of one path: NIC, port, rack, pod on the way out, and the same on the way in.
 HOPS = 8
@@ -58,7 +58,7 @@ def no_flows(count, capacity):
         np.zeros(n, np.int32),
         np.zeros(n * HOPS, np.int32),
         np.zeros(n * HOPS, np.int32),
-        np.full(links, -1, np.int32),
+        np.full(links, NONE, np.int32),
         np.zeros(links, np.int32),
         capacity.copy(),
         np.zeros(links),
@@ -99,7 +99,7 @@ def start(s, f, bytes_, now):
         s.most[f] = min(s.most[f], s.capacity[s.path[f, p]])
     for p in range(s.hops[f]):
         link, node = s.path[f, p], f * HOPS + p
-        s.previous[node], s.following[node] = -1, s.head[link]
+        s.previous[node], s.following[node] = NONE, s.head[link]
         if s.head[link] >= 0:
             s.previous[s.head[link]] = node
         s.head[link] = node
@@ -183,7 +183,7 @@ def refill(s, now):
         s.spare_rate[s.links[q]] = s.capacity[s.links[q]]
         s.unfrozen[s.links[q]] = s.crossing[s.links[q]]
     while True:
-        share, tight, q = np.inf, -1, 0
+        share, tight, q = np.inf, NONE, 0
         while q < links:
             link = s.links[q]
             if s.unfrozen[link] == 0:

@@ -20,6 +20,7 @@ import numpy as np
 
 from dmodels.control.netkv.policy import scoring_of
 from dmodels.core.answers import Answer
+from dmodels.core.compiled import NONE
 from dmodels.core.errors import InputError
 from dmodels.core.flags import Flag
 from dmodels.core.routing import RoutingPolicy
@@ -324,7 +325,7 @@ def _result(
 ) -> NetworkRun:
     arrival = np.asarray(arrivals.arrival_s, np.float64)
     flags = np.zeros(len(arrival), np.int32)
-    flags[out.choice == -1] |= Flag.NO_FIT
+    flags[out.choice == NONE] |= Flag.NO_FIT
     flags[out.choice == UNREACHABLE] |= Flag.INFEASIBLE
     kv = np.asarray(arrivals.input_tokens) * cluster.kv_bytes_per_token
     problems = fabric_problems(cluster.fabric)
@@ -338,7 +339,7 @@ def _result(
     hit = out.hit_tokens / np.asarray(arrivals.input_tokens)
     return NetworkRun(
         arrival,
-        np.maximum(out.choice, -1),
+        np.maximum(out.choice, NONE),
         out.tier,
         hit,
         out.landed_s - ready,

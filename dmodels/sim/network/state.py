@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmodels.control.netkv import Scoring
-from dmodels.core.compiled import kernel
+from dmodels.core.compiled import NONE, kernel
 
 from .cache import caches_of
 
@@ -104,15 +104,17 @@ def tiers_between(fabric, prefill, decode):
 @kernel(inner=True)
 def no_progress(count):
     """Requests that are not on their way."""
-    return Progress(np.full(count, -1, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count))
+    return Progress(
+        np.full(count, NONE, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count)
+    )
 
 
 @kernel(inner=True)
 def no_outcome(count):
     """The outcome of requests to which nothing has happened yet."""
     return Outcome(
-        np.full(count, -1, np.int64),
-        np.full(count, -1, np.int64),
+        np.full(count, NONE, np.int64),
+        np.full(count, NONE, np.int64),
         np.zeros(count),
         np.full(count, np.nan),
         np.full(count, np.nan),
@@ -134,8 +136,8 @@ def idle_decoders(pool, max_batch):
         np.zeros((pool, slots), np.int64),
         np.full(pool, np.inf),
         np.zeros(pool, np.int64),
-        np.full(pool, -1, np.int64),
-        np.full(pool, -1, np.int64),
+        np.full(pool, NONE, np.int64),
+        np.full(pool, NONE, np.int64),
         np.zeros(pool, np.int64),
         np.zeros(pool),
     )

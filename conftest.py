@@ -19,11 +19,12 @@ os.environ.setdefault("JAX_ENABLE_X64", "1")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Two thirds of the suite's time went into compiling, most of it the same programs again: in the other worker, in the
 # next test's closure, in a command's own process. They share what this run has compiled; the folder goes with the run.
+# What is compiled in less than 0.03 s is compiled again sooner than written and read.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     COMPILED = tempfile.TemporaryDirectory(prefix="dmodels-compiled-", ignore_cleanup_errors=True)
     os.environ |= {
         "JAX_COMPILATION_CACHE_DIR": COMPILED.name,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.03",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
     }
 
@@ -35,6 +36,7 @@ if QUICK:
     whole = "--xla_cpu_parallel_codegen_split_count=1"  # not in parts for other cores: a fifth less work
     flags = [os.environ.get("XLA_FLAGS", ""), quick, "--xla_llvm_disable_expensive_passes=true", whole]
     os.environ["XLA_FLAGS"] = " ".join(flags).strip()
+    os.environ.setdefault("NUMBA_OPT", "1")  # of machine code for loops, a quarter of its seconds
 #: Folders and files of tests that run a few programs again and again, or those of other processes, to the last bit, or
 #: that share theirs with such; in the others nothing is optimised at all.
 OPTIMISED = ("audit", "cli", "design", "studies", "test_one_memory", "fit", "report")

@@ -18,7 +18,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, overload
 
-from numba import njit, types
+from numba import config, njit, types
 from numba.core.caching import IndexDataCacheFile
 from numba.core.registry import CPUDispatcher
 
@@ -27,6 +27,8 @@ from .files import PACKAGE
 #: Options of kernels that make no arrays: without counting who holds those that they are given, which in a loop of
 #: small kernels takes as long as the loop itself.
 UNCOUNTED = {"_nrt": False}
+#: numba's level of optimisation where nothing else is said.
+_WHOLE = 3
 #: Among the numbers of rows, which count from 0: no row.
 NONE = -1
 
@@ -67,6 +69,7 @@ def kernel(
     else:
         kept = compiled._cache._cache_file
         kept.__class__, kept.source = _KeptFile, Path(inspect.getfile(function))
+        kept.name_level(int(config.OPT))  # type: ignore[attr-defined]
     compiled.get_call_template = partial(_without_literals, compiled.get_call_template)
     if inner:
         compiled.__class__ = Inner
@@ -100,6 +103,13 @@ class _KeptFile(IndexDataCacheFile):
     """numba's file of kept code, under the stamp of all that is behind a kernel, which is taken when first needed."""
 
     source: Path
+
+    def name_level(self, level: int) -> None:
+        """Code that was optimised less (`NUMBA_OPT`) lies beside the other, which numba would take it for."""
+        if level < _WHOLE:
+            base = f"{self._index_name.removesuffix('.nbi')}.O{level}"
+            self._index_path = os.path.join(self._cache_path, f"{base}.nbi")
+            self._data_name_pattern = f"{base}.{{number:d}}.nbc"
 
     @property
     def _source_stamp(self) -> str:

@@ -75,6 +75,16 @@ def test_a_kernel_changed_in_one_file_changes_its_callers_in_others(tmp_path):
     assert answer() == ["7.0", "1"]
 
 
+def test_code_of_another_level_of_optimisation_lies_beside(monkeypatch):
+    kept = []
+    for level in (3, 1, 0, 3):
+        monkeypatch.setattr(compiled.config, "OPT", level)
+        file = compiled.kernel(double)._cache._cache_file
+        kept.append((file._index_path, file._data_path(file._data_name(1))))
+    assert kept[0] == kept[3] and len(set(kept)) == 3 and len({name for names in kept for name in names}) == 6
+    assert all(index.endswith(".nbi") and data.endswith(".1.nbc") for index, data in kept)
+
+
 def test_every_kernel_of_the_package_goes_through_the_one_decorator():
     free = [path.name for path in compiled.PACKAGE.rglob("*.py") if "njit" in path.read_text(encoding="utf-8")]
     assert free == ["compiled.py"]

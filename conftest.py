@@ -40,8 +40,9 @@ if QUICK:
 #: Folders and files of tests that run a few programs again and again, or those of other processes, to the last bit, or
 #: that share theirs with such; in the others nothing is optimised at all.
 OPTIMISED = ("audit", "cli", "design", "studies", "test_one_memory", "fit", "report")
-#: Folders that run last: what they share with those before is compiled and kept by then, not compiled in both workers.
-LAST = ("report", "solvers")
+#: Folders and files that run last: what they share with those before, or with each other, is compiled and kept by then,
+#: not compiled in both workers.
+LAST = ("report", "solvers", "test_place")
 
 # A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.
 gc.set_threshold(100_000, 20, 20)
@@ -100,7 +101,7 @@ def _optimise_little(request):
 
 
 def pytest_collection_modifyitems(items) -> None:
-    items.sort(key=lambda item: item.path.parent.name in LAST)
+    items.sort(key=lambda item: not {item.path.parent.name, item.path.stem}.isdisjoint(LAST))
 
 
 def pytest_collection_finish() -> None:

@@ -27,8 +27,6 @@ from .files import PACKAGE
 #: Options of kernels that make no arrays: without counting who holds those that they are given, which in a loop of
 #: small kernels takes as long as the loop itself.
 UNCOUNTED = {"_nrt": False}
-#: numba's level of optimisation where nothing else is said.
-_WHOLE = 3
 #: Among the numbers of rows, which count from 0: no row.
 NONE = -1
 
@@ -69,7 +67,7 @@ def kernel(
     else:
         kept = compiled._cache._cache_file
         kept.__class__, kept.source = _KeptFile, Path(inspect.getfile(function))
-        kept.name_level(int(config.OPT))  # type: ignore[attr-defined]
+        kept.name_level()
     compiled.get_call_template = partial(_without_literals, compiled.get_call_template)
     if inner:
         compiled.__class__ = Inner
@@ -104,12 +102,12 @@ class _KeptFile(IndexDataCacheFile):
 
     source: Path
 
-    def name_level(self, level: int) -> None:
-        """Code that was optimised less (`NUMBA_OPT`) lies beside the other, which numba would take it for."""
-        if level < _WHOLE:
-            base = f"{self._index_name.removesuffix('.nbi')}.O{level}"
-            self._index_path = os.path.join(self._cache_path, f"{base}.nbi")
-            self._data_name_pattern = f"{base}.{{number:d}}.nbc"
+    def name_level(self) -> None:
+        """Each level of optimisation (`NUMBA_OPT`) has files of its own: numba takes one's code for another's."""
+        level = vars(config)["OPT"]  # which numba sets from the environment
+        base = f"{self._index_name.removesuffix('.nbi')}.O{level:d}"
+        self._index_path = os.path.join(self._cache_path, f"{base}.nbi")
+        self._data_name_pattern = f"{base}.{{number:d}}.nbc"
 
     @property
     def _source_stamp(self) -> str:

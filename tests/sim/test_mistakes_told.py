@@ -308,7 +308,7 @@ def test_a_mistake_is_told_with_its_value(call, said):
         call()
 
 
-@as_python()  # compiled for their unusual types the loops would take 20 s
+@as_python()  # the loops of all simulators take 20 s to compile
 def test_the_last_values_before_a_mistake():
     assert Requests.checked([0.0, 0.0], [1, 5], 1, [1, 5]).prefill_tokens.tolist() == [1, 1]
     assert np.isfinite(served(prefixes=Prefixes([0, 1], [100, 50], 1)).end_s).all()

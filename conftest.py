@@ -45,7 +45,7 @@ OPTIMISED = ("audit", "cli", "design", "studies", "test_one_memory", "fit", "rep
 LAST = ("report", "solvers", "test_place")
 
 # A twelfth of the suite's time was the garbage collector's, over the same modules and programs again and again.
-gc.set_threshold(100_000, 20, 20)
+gc.set_threshold(1_000_000, 10, 10)
 
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], max_examples=50

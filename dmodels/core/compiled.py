@@ -14,15 +14,15 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, overload
 
 from numba import config, njit, types
 from numba.core.caching import IndexDataCacheFile
-from numba.core.registry import CPUDispatcher
 
 from .files import PACKAGE
+from .parts import Entry, Part
 
 #: Options of kernels that make no arrays: without counting who holds those that they are given, which in a loop of
 #: small kernels takes as long as the loop itself.
@@ -41,36 +41,33 @@ def kernel(
     *,
     signature: tuple[Any, ...] | None = None,
     tiered: bool = False,
-    inner: bool = False,
     **options: Any,
 ) -> Any:
     """`function` compiled, outside the interpreter lock, and kept on disk where a cache folder can be written.
 
     It is compiled for the types of each first call; with a `signature`, at once and for these types only, which makes
-    calls cheaper. `options` are numba's (`parallel`, `fastmath`, `forceinline`). `tiered`: small first calls are
+    calls cheaper. `options` are numba's (`fastmath`, `forceinline`). `tiered`: small first calls are
     interpreted (`core.tiered`), for a first answer at once where compiling takes seconds; for kernels that write
-    nothing but their array arguments, and whose loops over more than these call other kernels. `inner`: only kernels
-    call it; the way in from Python, which takes records of many arrays apart, may take longer to compile than the loop.
+    nothing but their array arguments, and whose loops over more than these call other kernels.
 
     numba refuses to compile at all when neither the folder of the source nor the user's cache folder is writable
     (a read-only container); then each process compiles anew, which costs seconds and no answer.
     """
     if function is None:
-        return lambda function: kernel(function, signature=signature, tiered=tiered, inner=inner, **options)
+        return lambda function: kernel(function, signature=signature, tiered=tiered, **options)
     options.setdefault("no_cfunc_wrapper", True)  # a second way in, from C, which nothing here takes
-    if inner:
-        options["no_cpython_wrapper"] = True
     try:
-        compiled = njit(cache=True, nogil=True, **options)(function)
+        compiled = njit(cache=True, nogil=True, pipeline_class=Entry, **options)(function)
     except RuntimeError:  # "cannot cache function ...: no locator available"
-        compiled = njit(nogil=True, **options)(function)
+        compiled = njit(nogil=True, pipeline_class=Entry, **options)(function)
     else:
         kept = compiled._cache._cache_file
         kept.__class__, kept.source = _KeptFile, Path(inspect.getfile(function))
         kept.name_level()
-    compiled.get_call_template = partial(_without_literals, compiled.get_call_template)
-    if inner:
-        compiled.__class__ = Inner
+    options["no_cpython_wrapper"] = True
+    compiled.part = part = cache(lambda: njit(nogil=True, pipeline_class=Part, **options)(function))
+    compiled.get_call_template = lambda args, kws: part().get_call_template(*_without_literals(args, kws))
+    compiled.get_overload = lambda signature: part().get_overload(signature)
     if tiered:
         from .tiered import start_interpreted
 
@@ -81,20 +78,13 @@ def kernel(
     return compiled
 
 
-class Inner(CPUDispatcher):
-    """A kernel without a way in from Python, where a call would end the process."""
-
-    def __call__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError(f"{self.py_func.__name__}: only other kernels call it (`inner`)")
-
-
-def _without_literals(template: Callable[..., Any], args: Any, kws: Any) -> Any:
-    """The template of a call from another kernel, whose constants count as numbers of their type.
+def _without_literals(args: Any, kws: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The types of a call from another kernel, whose constants count as numbers of their type.
 
     numba would compile a callee for `-1` or `0`, and again for the variable that the constant starts.
     """
     plain: Callable[[Any], Any] = types.unliteral
-    return template(tuple(map(plain, args)), {name: plain(kind) for name, kind in kws.items()})
+    return tuple(map(plain, args)), {name: plain(kind) for name, kind in kws.items()}
 
 
 class _KeptFile(IndexDataCacheFile):

@@ -99,7 +99,7 @@ def best_move(f, machine, k, theta):
     return source, place, target
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def reassign(f, rules, seen, now):
     """Give a standby worker to a role in need or take one back, as `Flow` says; whether a worker came."""
     tally = f.tally[0]
@@ -147,7 +147,7 @@ def promote(f, role, until):
             return
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def recall(f, role, now):
     """The last worker that came from standby and is not locked goes back, once it has nothing left to do."""
     for w in f.workers[::-1]:

@@ -9,7 +9,7 @@ from dmodels.core.compiled import NONE, UNCOUNTED, kernel
 from .state import DECODE, finish, leave
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def best_home(f, machine, need, role):
     """The worker of a role with the most free blocks that takes a sequence of `need` blocks, or -1."""
     best, room = NONE, -1.0
@@ -22,7 +22,7 @@ def best_home(f, machine, need, role):
     return best
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def admit_waiting(f, machine):
     """First come, first served: a large sequence holds up those behind it."""
     tally = f.tally[0]
@@ -45,7 +45,7 @@ def join(f, i, d):
     decoder.used += f.requests[i].blocks
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def end_step(f, w, now):
     """A token for every sequence that took part in decoder w's step; whether one of them ended."""
     decoder, line = f.workers[w], f.lines[w]

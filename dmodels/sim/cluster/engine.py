@@ -49,7 +49,7 @@ def run(f, machine, rules):
     return np.array(epochs), table
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def next_event(f):
     """(time, what happens, worker); of equals an epoch, then an arrival, then the worker of the lowest number."""
     tally = f.tally[0]
@@ -65,7 +65,7 @@ def next_event(f):
     return now, kind, which
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def release(f, freed, now):
     """Free the blocks of sequences that have arrived elsewhere; whether there were any."""
     some, k = False, 1

@@ -63,13 +63,13 @@ def run(f, machine, rules, p):
     return np.array(epochs), table
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def chunk_of(worker, rules):
     """Prompt tokens that a step of the worker takes at most."""
     return rules.chunk if worker.role == PREFILL else rules.decode_chunk
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def begin_step(f, w, machine, rules, p, now):
     """The next step of an idle worker that has something to do."""
     worker = f.workers[w]
@@ -88,7 +88,7 @@ def begin_step(f, w, machine, rules, p, now):
     worker.step_at = now + step
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def end_chunk(f, w, p, now):
     """The prompt tokens of a step are read; a prompt that ends gives its first token and waits for a place."""
     worker, tally = f.workers[w], f.tally[0]
@@ -149,7 +149,7 @@ def arrive(f, machine, rules, p, now):
     line_up(f, best, i)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def settle(f, machine, flows):
     """First come, first served: a sequence starts on a decoder, or where none has room and answers flow, elsewhere."""
     tally = f.tally[0]

@@ -10,7 +10,7 @@ from .records import Signal
 from .state import PREFILL, finish, leave, line_up
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def score_of(signal, mine, worker):
     """What the router looks at on a prefill worker; the least is chosen. `mine`: it is this worker's turn."""
     if signal == Signal.TURN:
@@ -47,14 +47,14 @@ def arrive(f, signal, now):
         begin_prompt(f, f.workers[best], now)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def begin_prompt(f, worker, now):
     """The prompt at the head of a worker's line."""
     request = f.requests[worker.head]
     worker.begun, worker.done_at, worker.serving = now, now + request.seconds, request.prompt
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def end_prompt(f, w, now):
     """The first token of the request in service at w, which then waits for a decoder; whether it does."""
     worker, tally = f.workers[w], f.tally[0]

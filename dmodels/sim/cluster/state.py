@@ -144,7 +144,7 @@ def finish(f, i, now):
         tally.horizon += 1
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def line_up(f, w, i):
     """Prompt i goes to the end of worker w's line; whether nobody was before it."""
     worker, request = f.workers[w], f.requests[i]
@@ -160,7 +160,7 @@ def line_up(f, w, i):
     return False
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def leave(worker):
     """A draining worker with nothing left is on standby again."""
     if worker.draining:

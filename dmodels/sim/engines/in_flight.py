@@ -8,7 +8,7 @@ from .prompts import room, take
 from .state import Engines, admit, before, blocks_for, hits, known, pop, present, remove
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def schedule(e: Engines, k: int, now: float, visible: float) -> None:
     """Give tokens to instance k's requests; those that came after `visible` are not seen yet."""
     budget, preempted = _running(e, k)
@@ -16,7 +16,7 @@ def schedule(e: Engines, k: int, now: float, visible: float) -> None:
         _waiting(e, k, now, visible, budget)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _running(e: Engines, k: int) -> tuple[int, bool]:
     """(tokens that are left, whether somebody gave way): those that run, in order; the last ones give way, or by
     priority the last of the least important, whose tokens of this step others may have then."""
@@ -45,7 +45,7 @@ def _running(e: Engines, k: int) -> tuple[int, bool]:
     return budget, preempted
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _least_important(e: Engines, k: int) -> int:
     """The place of the request that all others go before."""
     found = 0
@@ -55,7 +55,7 @@ def _least_important(e: Engines, k: int) -> int:
     return found
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _waiting(e: Engines, k: int, now: float, visible: float, budget: int) -> None:
     """In the order of the queue, as long as tokens, places and blocks last."""
     promised, ahead = 0, NONE

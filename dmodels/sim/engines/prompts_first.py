@@ -15,7 +15,7 @@ AHEAD_TOKENS = 20
 DECAY_STEPS = 600
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def schedule(e: Engines, k: int, now: float, visible: float) -> None:
     """Give tokens to instance k's requests; those that came after `visible` are not seen yet."""
     for at in range(e.running[k]):
@@ -24,7 +24,7 @@ def schedule(e: Engines, k: int, now: float, visible: float) -> None:
         _answers(e, k)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _prompts(e: Engines, k: int, now: float, visible: float) -> bool:
     """Whether there is a step of prompts: first the one that was begun, then those that wait."""
     taken = 0.0
@@ -71,7 +71,7 @@ def _prompts(e: Engines, k: int, now: float, visible: float) -> bool:
     return given > 0
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _answers(e: Engines, k: int) -> None:
     """A token for every answer; where there is no room the youngest are retracted."""
     if _missing(e, k, 1) > room(e.cache, k):
@@ -89,7 +89,7 @@ def _answers(e: Engines, k: int) -> None:
             e.work.given[who] = 1
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _missing(e: Engines, k: int, tokens: int) -> int:
     """Blocks that the answers lack for so many tokens each."""
     found = 0
@@ -100,7 +100,7 @@ def _missing(e: Engines, k: int, tokens: int) -> int:
     return found
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _retract(e: Engines, k: int) -> None:
     """Answers with the fewest tokens go, of equals the one with the longest prompt, until there is room ahead."""
     while True:

@@ -123,7 +123,7 @@ def _serve(e: Engines, place: np.ndarray, balance: int) -> None:
         _advance(e, k, np.inf)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _advance(e: Engines, k: int, time: float) -> None:
     """Run instance k up to `time`; a step that begins or ends then is left, so that who arrives then is seen."""
     while True:
@@ -147,7 +147,7 @@ def _advance(e: Engines, k: int, time: float) -> None:
                 return
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _begin_step(e: Engines, k: int, now: float, visible: float) -> bool:
     """Whether there was anything to do."""
     if e.rules.rule == Rule.IN_FLIGHT:
@@ -173,7 +173,7 @@ def _begin_step(e: Engines, k: int, now: float, visible: float) -> bool:
     return True
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _end_step(e: Engines, k: int) -> None:
     """Tokens are there; who has the last one leaves, under `overlap` when the next step ends."""
     now, left = e.until_s[k], 0
@@ -200,7 +200,7 @@ def _end_step(e: Engines, k: int) -> None:
         _free(e, k)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def _free(e: Engines, k: int) -> None:
     """Those that ended give back what they hold."""
     for at in range(e.leaving[k]):

@@ -122,7 +122,7 @@ def before(e: Engines, one: int, other: int) -> Any:
     return e.work.rank[one] < e.work.rank[other] or (e.work.rank[one] == e.work.rank[other] and one < other)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def push(e: Engines, k: int, who: int, front: bool) -> None:
     """To the end of the queue, or before all others; by priority, to its place."""
     ahead = NONE if front or e.waiting[k] == 0 else e.last[k]
@@ -143,7 +143,7 @@ def push(e: Engines, k: int, who: int, front: bool) -> None:
     e.waiting[k] += 1
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def pop(e: Engines, k: int, ahead: int) -> int:
     """The request that waits behind another one (-1: the first) leaves the queue."""
     who = e.first[k] if ahead < 0 else e.work.behind[ahead]
@@ -157,7 +157,7 @@ def pop(e: Engines, k: int, ahead: int) -> int:
     return int(who)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def hits(e: Engines, k: int, who: int) -> tuple[int, int]:
     """(blocks of a prompt that are in the cache from its beginning, those of them that nobody uses)."""
     most = (known(e, who) - 1) // e.tokens  # one token at least is computed
@@ -170,7 +170,7 @@ def hits(e: Engines, k: int, who: int) -> tuple[int, int]:
     return found, unused
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def admit(e: Engines, k: int, now: float, who: int, found: int, blocks: int) -> None:
     """A request that left the queue runs, with `found` shared blocks and so many of its own."""
     for at in range(e.start[who], e.start[who] + found):
@@ -190,7 +190,7 @@ def admit(e: Engines, k: int, now: float, who: int, found: int, blocks: int) -> 
     e.running[k] += 1
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def release(e: Engines, k: int, who: int) -> None:
     """All blocks of a request; what is in them stays as long as no block is needed."""
     own = e.work.held[who]
@@ -204,7 +204,7 @@ def release(e: Engines, k: int, who: int) -> None:
     e.work.held[who] = e.work.kept[who] = e.work.seen[who] = 0
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def remember(e: Engines, k: int, who: int) -> None:
     """Full blocks of its prompt that were computed can be used by others, unless they were there before."""
     full = min(e.work.kept[who], e.work.prompt[who]) // e.tokens
@@ -216,7 +216,7 @@ def remember(e: Engines, k: int, who: int) -> None:
         e.work.seen[who] += 1
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def remove(e: Engines, k: int, place: int, front: bool) -> None:
     """A request that runs gives way and will be computed again; to the front or to the end of the queue."""
     who = e.ids[k, place]

@@ -57,7 +57,7 @@ def route(f: Any, router: fs.Router, i: int, now: float) -> None:
         fs.enter(f, j, i, now)
 
 
-@kernel(inner=True)
+@kernel
 def happen(f: Any, router: fs.Router, event: Any) -> None:
     """One of the EVENT records."""
     now, change, j = event.time, event.change, event.instance

@@ -25,7 +25,7 @@ BLIND = (RoutingPolicy.ROUND_ROBIN, RoutingPolicy.RANDOM)
 GAMBLING = (RoutingPolicy.RANDOM, RoutingPolicy.POWER_OF_TWO)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def choose_pool(f, router, i):
     """The first pool whose context holds the request as the router estimates it; if more than `spill_queue` requests
     an instance wait there, a later pool where fewer do. -1: no pool holds it."""

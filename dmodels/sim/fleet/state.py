@@ -132,7 +132,7 @@ def _next_end(f, j):
     return here.tau + ((f.lines[j, 0, here.in_flight - 1] >> ID_BITS) - here.v) * slope(f, j)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def note_next(f, j):
     """Put instance j's next completion into the tournament."""
     tree = f.tree
@@ -161,13 +161,13 @@ def _move_on(f, j, steps):
         follow(f, j, f.instances[j].v + steps, slope(f, j))
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def prompt_work(request):
     """Prompt tokens that must be computed."""
     return max(1, request.prompt - max(request.cached, request.hits))
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def admit(f, j, i):
     """Request i enters instance j at its present boundary."""
     here, request = f.instances[j], f.requests[i]
@@ -210,7 +210,7 @@ def complete(f, j):
         admit(f, j, i)
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def run_until(f, limit_s):
     """All completions up to `limit_s`, and the admissions they make possible."""
     tree = f.tree
@@ -277,7 +277,7 @@ def set_open(f, j, is_open):
         f.loads[j] |= CLOSED
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def recall(f, j, prefix):
     """Where instance j remembers this prefix, or -1."""
     if prefix >= 0:
@@ -287,7 +287,7 @@ def recall(f, j, prefix):
     return NONE
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def remember(f, j, i):
     """Look request i's prefix up in instance j's cache, count the hit, and keep the prefix, dropping the oldest."""
     request = f.requests[i]

@@ -35,7 +35,7 @@ class Caches(NamedTuple):
     reserved: np.ndarray  # (D,) tokens that belong to requests alone
 
 
-@kernel(inner=True)
+@kernel
 def caches_of(on, instances, blocks, capacity_tokens, block_tokens):
     """Room for `blocks` different blocks on each instance, none of them held."""
     slots = min(max(int(capacity_tokens / block_tokens), 1), blocks) if on else 1
@@ -60,7 +60,7 @@ def caches_of(on, instances, blocks, capacity_tokens, block_tokens):
     )
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def hit_blocks(slot_of, j, blocks):
     """Length in blocks of the longest prefix of `blocks` that instance j holds."""
     n = 0
@@ -69,7 +69,7 @@ def hit_blocks(slot_of, j, blocks):
     return n
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def _unlink(c, j, slot):
     """Take an idle slot out of the eviction order."""
     a, b = c.before[j, slot], c.after[j, slot]
@@ -84,7 +84,7 @@ def _unlink(c, j, slot):
     c.idle[j] -= 1
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def _append(c, j, slot):
     """Put a slot at the young end of the eviction order."""
     last = c.ends[j, 1]
@@ -97,7 +97,7 @@ def _append(c, j, slot):
     c.idle[j] += 1
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def pin(c, j, block):
     """One more request uses a block that is there."""
     slot = c.slot_of[j, block]
@@ -106,7 +106,7 @@ def pin(c, j, block):
     c.pins[j, slot] += 1
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def unpin(c, j, block):
     """One request fewer uses a block; the last one leaves it idle."""
     slot = c.slot_of[j, block]
@@ -115,7 +115,7 @@ def unpin(c, j, block):
         _append(c, j, slot)
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def make_room(c, j):
     """Evict the oldest idle blocks until instance j keeps within its memory; False if that is not enough."""
     while c.reserved[j] + c.used[j] * c.block_tokens > c.capacity_tokens + 1e-6:
@@ -129,7 +129,7 @@ def make_room(c, j):
     return True
 
 
-@kernel(inner=True, forceinline=True)
+@kernel(forceinline=True)
 def insert(c, j, block):
     """A new block, pinned once, in a free slot; False if there is none. The caller has made room."""
     if c.used[j] >= c.spare.shape[1]:

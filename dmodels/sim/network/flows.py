@@ -134,7 +134,7 @@ def finish(s, f):
     s.active[s.place[f]], s.place[last] = last, s.place[f]
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def settle(s, f, now):
     """Book what flow f has sent since its rate last changed."""
     moved = min(s.rate[f] * (now - s.since_s[f]), s.left_bytes[f])
@@ -144,7 +144,7 @@ def settle(s, f, now):
         s.carried_bytes[s.path[f, p]] += moved
 
 
-@kernel(inner=True, **UNCOUNTED)
+@kernel(**UNCOUNTED)
 def restate(s):
     """After capacities have moved: what each flow could have alone, and which links that fills."""
     s.demand[:] = 0.0

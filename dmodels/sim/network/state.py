@@ -81,7 +81,7 @@ class Progress(NamedTuple):
     held_tokens: np.ndarray  # outside the cache
 
 
-@kernel(inner=True)
+@kernel
 def empty_caches(jobs, rules, pool):
     """Caches of the decode instances, in use where the requests say nothing about hits."""
     on = jobs.hit_frac.shape[1] != pool
@@ -89,7 +89,7 @@ def empty_caches(jobs, rules, pool):
     return caches_of(on, pool, kinds, rules.capacity_tokens, rules.block_tokens)
 
 
-@kernel(inner=True)
+@kernel
 def tiers_between(fabric, prefill, decode):
     """(P, D) locality tier of every pair."""
     tier = np.zeros((prefill.shape[0], decode.shape[0]), np.int64)
@@ -101,7 +101,7 @@ def tiers_between(fabric, prefill, decode):
     return tier
 
 
-@kernel(inner=True)
+@kernel
 def no_progress(count):
     """Requests that are not on their way."""
     return Progress(
@@ -109,7 +109,7 @@ def no_progress(count):
     )
 
 
-@kernel(inner=True)
+@kernel
 def no_outcome(count):
     """The outcome of requests to which nothing has happened yet."""
     return Outcome(
@@ -124,7 +124,7 @@ def no_outcome(count):
     )
 
 
-@kernel(inner=True)
+@kernel
 def idle_decoders(pool, max_batch):
     """Decode instances that run nothing."""
     slots = int(max_batch)

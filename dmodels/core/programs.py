@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
+import numpy as np
 
 from .errors import TooLong
 from .interpreted import carry_out
@@ -75,6 +76,18 @@ def program(function: Callable[P, T]) -> Callable[P, T]:
         finally:
             left_s[key] -= thread_time() - begin
         return jax.tree.unflatten(jax.tree.structure(known[key].results), results)
+
+    return call
+
+
+def at_once(function: Callable[P, T]) -> Callable[P, T]:
+    """The `program` of a function whose `float`s are data too: of a formula, that is asked about many numbers."""
+    asked = program(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        args, kwargs = jax.tree.map(lambda leaf: np.float64(leaf) if isinstance(leaf, float) else leaf, (args, kwargs))
+        return asked(*args, **kwargs)
 
     return call
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from dmodels.core.hardware import Parallel
 from dmodels.core.model import Model
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 from dmodels.models.latency import Efficiency
 
 from .points import checkpoint, family
@@ -256,6 +256,7 @@ def origin(kernels: Mapping[str, float] | None = None) -> np.ndarray:
     return np.array([_inverse(name, told.get(name, float(getattr(default, name)))) for name in NAMES])
 
 
+@jit
 def efficiency(u: jax.Array | np.ndarray, gathers: Real) -> Efficiency:
     """Efficiencies of u (..., names); `gathers` is 1 of engines whose ranks wait for each other's prompts, else 0."""
     found = Efficiency(**{name: _link(name, u[..., i]) for i, name in enumerate(NAMES)})

@@ -27,7 +27,7 @@ import numpy as np
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.core.records import Floats, float64
+from dmodels.core.records import Floats, Real, float64, jit
 from dmodels.models.latency import terms
 from dmodels.models.memory import FAST_LINK
 from dmodels.models.operators import layers
@@ -233,25 +233,33 @@ class Work(NamedTuple):
 
 def _matrix_work(machine: Hosted) -> Work:
     """Dense matrices for `layers.SHARD_TOKENS` in `layers.SHARDS`."""
-    m, gpu = machine.model, machine.gpu
-    ranks, tokens = float(machine.parallel.tp) * layers.SHARDS, layers.SHARD_TOKENS
+    return Work.of(*_matrix_seconds(machine.model, machine.gpu, machine.parallel))
+
+
+@jit
+def _matrix_seconds(m: Model, gpu: GPU, p: Parallel) -> tuple[Real, Real, Real]:
+    ranks, tokens = p.tp * layers.SHARDS, layers.SHARD_TOKENS
     moved = (m.attention_params * m.attention_dtype_bytes + m.dense_params * m.dense_dtype_bytes) / ranks
     per_row = m.attention_params / terms.peak_flop_per_s(gpu, m.attention_dtype_bytes)
     per_row = per_row + m.dense_params / terms.peak_flop_per_s(gpu, m.dense_dtype_bytes)
     passed = terms.pass_bytes(m.hidden_size, tokens) * m.n_layers
     bandwidth = gpu.hbm_bytes_per_s
-    return Work.of(moved / bandwidth, 2.0 * tokens / ranks * per_row, passed / bandwidth)
+    return moved / bandwidth, 2.0 * tokens / ranks * per_row, passed / bandwidth
 
 
 def _expert_work(machine: Hosted) -> Work:
-    m, gpu, p = machine.model, machine.gpu, machine.parallel
+    return Work.of(*_expert_seconds(machine.model, machine.gpu, machine.parallel))
+
+
+@jit
+def _expert_seconds(m: Model, gpu: GPU, p: Parallel) -> tuple[Real, Real, Real]:
     tokens = layers.SHARD_TOKENS
     held = m.n_moe_layers * m.expert_params / (p.tp * p.dp * layers.SHARDS)
     moved = held * m.n_experts * terms.expert_hit_frac(m, tokens, EXPERT_SPREAD) * m.expert_dtype_bytes
     flop = 2.0 * held * m.n_active_experts * tokens
     passed = terms.pass_bytes(m.hidden_size, tokens) * m.n_moe_layers
     bandwidth = gpu.hbm_bytes_per_s
-    return Work.of(moved / bandwidth, flop / terms.peak_flop_per_s(gpu, m.expert_dtype_bytes), passed / bandwidth)
+    return moved / bandwidth, flop / terms.peak_flop_per_s(gpu, m.expert_dtype_bytes), passed / bandwidth
 
 
 #: Independence of the experts that tokens choose (`Efficiency.routing_spread_frac`), under which experts are fitted.
@@ -270,19 +278,28 @@ def _one_layer(model: Model) -> Model:
 
 
 def _decode_work(machine: Hosted) -> Work:
-    one, gpu, tp = _one_layer(machine.model), machine.gpu, machine.parallel.tp
+    return Work.of(*_decode_seconds(_one_layer(machine.model), machine.gpu, machine.parallel.tp))
+
+
+@jit
+def _decode_seconds(one: Model, gpu: GPU, tp: Real) -> tuple[Real, Real]:
     sequences, contexts = layers.SEQUENCES, layers.CONTEXTS
     moved = sequences * terms.kv_read_bytes(one, contexts, tp)
     by_flop = terms.decode_attention_flop(one, contexts, tp) / gpu.peak_flop_per_s
     by_flop = by_flop + terms.index_flop(one, contexts) / terms.peak_flop_per_s(gpu, 1.0)
-    return Work.of(moved / gpu.hbm_bytes_per_s, sequences * by_flop)
+    return moved / gpu.hbm_bytes_per_s, sequences * by_flop
 
 
 def _prompt_work(machine: Hosted) -> Work:
-    one, gpu, prompts = _one_layer(machine.model), machine.gpu, layers.PROMPTS
-    by_flop = terms.prefill_attention_flop(one, prompts / 2.0, machine.parallel.tp) / gpu.peak_flop_per_s
+    return Work.of(1e-12, _prompt_seconds(_one_layer(machine.model), machine.gpu, machine.parallel.tp))
+
+
+@jit
+def _prompt_seconds(one: Model, gpu: GPU, tp: Real) -> Real:
+    prompts = layers.PROMPTS
+    by_flop = terms.prefill_attention_flop(one, prompts / 2.0, tp) / gpu.peak_flop_per_s
     by_flop = by_flop + terms.index_flop(one, prompts / 2.0) / terms.peak_flop_per_s(gpu, 1.0)
-    return Work.of(1e-12, prompts * by_flop)
+    return prompts * by_flop
 
 
 def _collective_work(machine: Hosted) -> Work:

@@ -9,6 +9,7 @@ from dmodels.core.answers import Answer
 from dmodels.core.errors import InputError
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
+from dmodels.core.programs import at_once
 from dmodels.core.records import float64
 from dmodels.fit.calibration import deployment_measured, efficiencies_of, interval
 from dmodels.fit.kernels import Hosted, label
@@ -95,10 +96,10 @@ def step_times(
     e = efficiencies_of([machine], [precision], architecture, effects=effects)[0]
     place = (model, gpu, parallel, input_tokens, output_tokens)
     engine = engine_memory(backend)
-    most = maximum_throughput(*place, efficiency=e, engine=engine)
+    most = _most(*place, efficiency=e, engine=engine)
     shown = most.at
     if concurrency is not None:
-        shown = serve(*place, concurrency=concurrency, efficiency=e, engine=engine)
+        shown = _serve(*place, concurrency=concurrency, efficiency=e, engine=engine)
     fits = float(shown.resident_max_count) >= 1.0
     decoding = float(shown.decode_count) if fits else 1.0
     prompts, mixed_frac, found = _mean_step(machine, e, input_tokens, output_tokens, decoding)
@@ -120,6 +121,11 @@ def step_times(
     )
 
 
+# a user asks about one instance: nothing is compiled for it
+_most, _serve = at_once(maximum_throughput), at_once(serve)
+_shared, _parts = at_once(MixedSteps.shared), at_once(MixedSteps.parts)
+
+
 def _mean_step(
     machine: Hosted, e: Efficiency, input_tokens: float, output_tokens: float, decoding: float
 ) -> tuple[float, float, dict[str, Part]]:
@@ -129,9 +135,9 @@ def _mean_step(
     context, attended = input_tokens + output_tokens / 2.0, input_tokens / 2.0
     budget = parallel.dp * e.prefill_batch_tokens
     steps = MixedSteps(model, gpu, parallel, context, input_tokens, attended, budget_tokens=budget, efficiency=e)
-    busy, tokens = (float(x) for x in steps.shared(decoding / output_tokens))
+    busy, tokens = (float(x) for x in _shared(steps, decoding / output_tokens))
     busy = min(busy, 1.0)
-    plain, mixed = steps.parts(decoding, 0.0), steps.parts(decoding, tokens)
+    plain, mixed = (_parts(steps, decoding, w) for w in (0.0, tokens))
     mean = lambda a, b: (1.0 - busy) * float(a) + busy * float(b)
     found = {name: Part(*map(mean, plain[name], mixed[name])) for name in plain}
     least = NEGLIGIBLE * sum(part.seconds for part in found.values())

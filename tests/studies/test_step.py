@@ -96,9 +96,11 @@ def test_a_mean_step_weighs_those_with_prompts_by_their_share(monkeypatch):
             for second, other in ((1.0, tiny), (3.0, tiny))
         )
         told = {(4.0, 0.0): plain, (4.0, 50.0): mixed}
-        return Record(shared=lambda rate: (share, 50.0) if rate == 0.04 else None, parts=lambda *load: told[load])
+        return share, told
 
     monkeypatch.setattr(step_module, "MixedSteps", steps)
+    monkeypatch.setattr(step_module, "_shared", lambda steps, rate: (steps[0], 50.0) if rate == 0.04 else None)
+    monkeypatch.setattr(step_module, "_parts", lambda steps, *load: steps[1][load])
     machine = Record(model="model", gpu="gpu", parallel=Record(dp=2.0))
     e = Record(prefill_batch_tokens=512.0)
     for share, tiny, wanted in ((0.25, 1.0, 1.5), (0.25, 1.51e-5, 1.5), (0.25, 1.49e-5, 1.5), (1.5, 1.0, 3.0)):
@@ -130,8 +132,8 @@ def test_an_answer_on_a_step_is_put_together(monkeypatch):
     for name, given in (
         ("efficiencies_of", ["e"]),
         ("engine_memory", "memory"),
-        ("maximum_throughput", most),
-        ("serve", other),
+        ("_most", most),
+        ("_serve", other),
         ("_mean_step", (70.0, 0.25, parts)),
         ("deployment_measured", "measured"),
         ("interval", {"tpot": {"80": Record(low=0.75, high=1.5)}}),
@@ -152,12 +154,12 @@ def test_an_answer_on_a_step_is_put_together(monkeypatch):
     assert machine == (model, gpu, "h100_sxm", "sglang", parallel)
     assert (precisions, architecture, more) == (["bf16"], "llama", {"effects": "own"})
     place = (model, gpu, parallel, 300.0, 100.0)
-    assert seen["maximum_throughput"] == (place, {"efficiency": "e", "engine": "memory"}) and "serve" not in seen
+    assert seen["_most"] == (place, {"efficiency": "e", "engine": "memory"}) and "_serve" not in seen
     assert seen["engine_memory"] == (("sglang",), {}) and seen["_mean_step"][0] == (machine, "e", 300.0, 100.0, 6.0)
     assert seen["deployment_measured"][0] == (machine, "bf16", "llama")
     assert seen["interval"] == (("h100_sxm", "sglang", "mine"), {"architecture": "llama", "deployment": "measured"})
     there = step_times(model, gpu, parallel, **lengths, concurrency=4.0)
-    assert seen["serve"] == (place, {"concurrency": 4.0, "efficiency": "e", "engine": "memory"})
+    assert seen["_serve"] == (place, {"concurrency": 4.0, "efficiency": "e", "engine": "memory"})
     assert (there.decode_count, there.ttft_s, there.tpot_s, there.fits) == (3.0, 0.25, 0.01, True)
     assert (there.tokens_per_s, there.concurrency) == (900.0, 40.0)
     other.resident_max_count = 0.99

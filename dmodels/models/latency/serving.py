@@ -28,7 +28,7 @@ from dmodels.core.flags import Flag, flag_nonfinite, flag_where
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
 from dmodels.core.numerics import normal_loss
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 from dmodels.models.memory import VLLM, EngineMemory, kv_bytes, residents_of_length
 
 from .mixed import MixedSteps
@@ -49,6 +49,7 @@ class Serving(NamedTuple):
     flags: Real
 
 
+@jit
 def serve(
     model: Model,
     gpu: GPU,

@@ -101,6 +101,7 @@ def sequences_that_fit(budget_bytes: Real, sequence_bytes: Real) -> Real:
 LAYOUT_RULE = "tp must divide the query heads, pp not exceed the layers, ep not tp * dp"
 
 
+@jit
 def out_of_domain(model: Model, p: Parallel) -> Real:
     """True where no engine runs the layout: a degree below 1 or broken, or query heads that tp does not divide."""
     bad = (p.tp < 1) | (p.pp < 1) | (p.dp < 1) | (p.ep < 1)

@@ -14,7 +14,8 @@ import numpy as np
 
 from dmodels import catalog
 from dmodels.core.hardware import Parallel
-from dmodels.core.records import filled, float64, jit
+from dmodels.core.programs import program
+from dmodels.core.records import filled, float64
 
 from . import hierarchy, kernels
 from .descent import Halves, Problem, Weighing, minimise, of_instances, of_separate_instances
@@ -51,11 +52,11 @@ def predict_log(
     separate = np.asarray(points.separate) > 0
     # in few sizes, each of which is compiled for
     if not separate.all():
-        own = filled((points[~separate], u[~separate]), least=128)
+        own = filled((points[~separate], u[~separate]), least=16)
         predicted[~separate] = np.asarray(_one(*own))[: (~separate).sum()]
     if separate.any():
         own_shifts = shifts([rows[i] for i in np.flatnonzero(separate).tolist()])
-        parts = filled((points[separate], u[separate], own_shifts), least=128)
+        parts = filled((points[separate], u[separate], own_shifts), least=16)
         predicted[separate] = np.asarray(_two(*parts))[: separate.sum()]
     return np.log(predicted)
 
@@ -163,4 +164,5 @@ def _weights(rows: Sequence[Row]) -> np.ndarray:
     return np.array([(1.0 if row.stated else 0.3) / copies[key] for row, key in zip(rows, keys, strict=True)])
 
 
-_one, _two = jit(of_instances), jit(of_separate_instances)
+# a few rows are asked about more often than thousands
+_one, _two = program(of_instances), program(of_separate_instances)

@@ -12,7 +12,8 @@ from dmodels.core.answers import Answer
 from dmodels.core.flags import Flag, usable
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.core.records import float64, stack
+from dmodels.core.programs import at_once
+from dmodels.core.records import Real, float64, stack
 from dmodels.core.workload import Workload
 from dmodels.models.memory import (
     LAYOUT_RULE,
@@ -126,7 +127,7 @@ def size(
     fixes: dict[str, Fix] = {}
     if not int(first.flags) & Flag.OUT_OF_DOMAIN and 0 < longest < context_tokens:
         lengths = (options.block_tokens, options.batched_tokens)
-        shorter = kv_reserved_bytes(stage(model, parallel.pp), float(longest), parallel.tp, *lengths)
+        shorter = _reserved_bytes(model, parallel, float(longest), *lengths)
         ranks = float(parallel.dp)
         fixes["context"] = Fix(
             f"a context of {longest:,} tokens", int(ranks * float(sequences_that_fit(first.budget_bytes, shorter)))
@@ -135,7 +136,7 @@ def size(
         if usable(int(flags)):
             fixes.setdefault(text.split()[0], Fix(text, int(count)))
     mixed = None if workload is None else _mixed(asked, workload, probability, options)
-    weights = jax.tree.map(np.asarray, weight_bytes_per_gpu(model, parallel))
+    weights = jax.tree.map(np.asarray, _weights(model, parallel))
     unusable = not usable(int(first.flags))
     taken = first.weight_bytes + first.activation_bytes + first.runtime_bytes
     return Size(
@@ -150,7 +151,7 @@ def size(
     )
 
 
-@jax.jit
+@at_once
 def _slots(batch: _Try, options: _Options) -> Slots:
     p = batch.parallel
     return concurrent_sequences(
@@ -163,6 +164,15 @@ def _slots(batch: _Try, options: _Options) -> Slots:
         ep=p.ep,
         **options._asdict(),
     )
+
+
+@at_once
+def _reserved_bytes(model: Model, parallel: Parallel, tokens: Real, block_tokens: float, batched_tokens: float) -> Real:
+    """Of one sequence, on a GPU of the fullest stage."""
+    return kv_reserved_bytes(stage(model, parallel.pp), tokens, parallel.tp, block_tokens, batched_tokens)
+
+
+_weights = at_once(weight_bytes_per_gpu)
 
 
 def _changes(asked: _Try) -> list[tuple[str, _Try]]:
@@ -189,11 +199,10 @@ def _longest(asked: _Try, budget_bytes: float, options: _Options) -> int:
     """Tokens of the longest single sequence that fits, in whole blocks, at most the model's own limit."""
     limit = float(asked.model.max_context_tokens) or LONGEST_TOKENS
     block_tokens = options.block_tokens
-    part = stage(asked.model, asked.parallel.pp)
     fits, most = 0, int(limit // block_tokens)
     while fits < most:  # a thousand lengths at a time, each time between the longest that fits and the next
         blocks = np.round(np.linspace(fits + 1.0, most, 1024))
-        held = kv_reserved_bytes(part, block_tokens * blocks, asked.parallel.tp, block_tokens, options.batched_tokens)
+        held = _reserved_bytes(asked.model, asked.parallel, block_tokens * blocks, block_tokens, options.batched_tokens)
         count = int(np.searchsorted(np.asarray(held), budget_bytes, side="right"))  # held never falls
         most = int(blocks[count]) - 1 if count < blocks.size else most
         fits = int(blocks[count - 1]) if count else fits

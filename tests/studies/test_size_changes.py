@@ -177,7 +177,7 @@ def test_a_size_is_put_together_from_its_parts(monkeypatch):
     )
     fakes = {"_changes": changes, "stack": "batch", "_slots": slots, "_longest": 4096, "_mixed": "mixed"}
     fakes |= {"engine_memory": "memory", "default_utilization": 0.875, "default_sequences": 64.0, "_binds": "why"}
-    fakes |= {"kv_reserved_bytes": "held", "sequences_that_fit": 3.0, "weight_bytes_per_gpu": np.array(5.0)}
+    fakes |= {"_reserved_bytes": "held", "sequences_that_fit": 3.0, "_weights": np.array(5.0)}
     for name, given in fakes.items():
         kept(name, given)
     model, gpu, two = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=2.0, dp=2.0)
@@ -187,8 +187,8 @@ def test_a_size_is_put_together_from_its_parts(monkeypatch):
     assert seen["stack"][0] == (asked, "kv", "four", "eight", "w", "p") and seen["_slots"][0] == ("batch", options)
     assert seen["engine_memory"][0] == ("vllm", "") and seen["default_sequences"][0] == ("vllm", gpu)
     assert seen["default_utilization"][0] == ("memory", gpu, two, 8192) and seen["_changes"][0] == (asked,)
-    assert seen["_longest"][0] == (asked, 100.0, options) and seen["weight_bytes_per_gpu"][0] == (model, two)
-    assert seen["kv_reserved_bytes"][0][1:] == (4096.0, 2.0, 16.0, 8192.0)
+    assert seen["_longest"][0] == (asked, 100.0, options) and seen["_weights"][0] == (model, two)
+    assert seen["_reserved_bytes"][0] == (model, two, 4096.0, 16.0, 8192.0)
     assert seen["sequences_that_fit"][0] == (100.0, "held") and seen["_binds"][0][1] == 8192.0 and "_mixed" not in seen
     assert [(fix.change, fix.slots_count) for fix in found.fixes] == [
         *[("a context of 4,096 tokens", 6), ("tp = 8", 8), ("weights in FP8", 16), ("pp = 2", 4)],

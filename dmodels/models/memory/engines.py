@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from dmodels.core.errors import InputError, unknown
 from dmodels.core.hardware import GPU, Parallel
-from dmodels.core.records import Real, Record, quantity
+from dmodels.core.records import Real, Record, jit, quantity
 from dmodels.core.units import GIB
 
 ENGINES = ("vllm", "sglang", "trtllm")
@@ -78,6 +78,7 @@ def default_sequences(engine: str, gpu: GPU) -> float:
     return 1024.0 if large else 256.0
 
 
+@jit
 def default_utilization(engine: EngineMemory, gpu: GPU, parallel: Parallel, batched_tokens: Real = 8192.0) -> Real:
     r"""The share u where none is stated: 0.9, but SGLang's `mem_fraction_static` is what its reserve leaves.
 

@@ -13,7 +13,7 @@ from jax import lax
 from dmodels.core.array_rules import ELEMENTWISE, RULES, SEVERAL
 from dmodels.core.errors import TooLong
 from dmodels.core.interpreted import CONTROL, carry_out
-from dmodels.core.programs import program
+from dmodels.core.programs import at_once, program
 from dmodels.core.recipes import CALLS, recipe
 
 X = np.array([[0.3, -1.7, 2.0], [0.0, 0.9, -0.5], [4.0, 1e-3, 0.25]])
@@ -210,3 +210,24 @@ def test_a_program_computes_the_same_before_and_after_it_is_compiled(monkeypatch
     np.testing.assert_allclose(by_numpy["x"], by_xla["x"], rtol=1e-6)
     np.testing.assert_allclose(by_numpy["sum"], by_xla["sum"], rtol=1e-6)
     np.testing.assert_allclose(jax.grad(lambda v: powers(v, 2)["sum"])(V), np.ones(3))
+
+
+def test_a_formula_that_answers_at_once_is_traced_once_for_all_numbers():
+    """And read once where it stands in a program of others; whole numbers, of which there are few, are part of it."""
+    traced = []
+
+    @at_once
+    def weighed(x, weight, *, times=1, shift=0.0):
+        traced.append(times)
+        return times * weight * x + shift
+
+    with jax.enable_x64(True):
+        for weight in (0.5, 2.0, 3.5):
+            assert (
+                float(weighed(4.0, weight)) == 4.0 * weight
+                and float(weighed(4.0, weight, shift=1.5)) == 4 * weight + 1.5
+            )
+        assert traced == [1, 1]  # with the shift, and without one
+        np.testing.assert_array_equal(weighed(np.arange(3.0), 2.0, times=2), [0.0, 4.0, 8.0])
+        assert traced == [1, 1, 2] and isinstance(weighed(4.0, 9.0), np.ndarray)
+        assert float(jax.grad(weighed)(4.0, 9.0)) == 9.0

@@ -19,7 +19,7 @@ from .records import traced
 
 #: Numbers in a call's arrays up to which it may be carried out by NumPy, and the seconds that a program may be in a
 #: process.
-SMALL, PATIENCE_S = 10_000, 3.0
+SMALL, PATIENCE_S = 20_000, 3.0
 
 T = TypeVar("T")
 P = ParamSpec("P")

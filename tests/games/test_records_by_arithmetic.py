@@ -155,7 +155,7 @@ def test_the_nearest_that_play_passed_is_kept():
     assert seen >= 2
 
 
-def test_play_starts_eight_times_at_random_unless_told_otherwise(patience, monkeypatch):
+def test_play_starts_eight_times_at_random_unless_told_otherwise(monkeypatch):
     """From the placements and in the orders of a generator that is seeded with 0."""
     drawn = []
     game = PlacementGame(np.tile([2.0, 3.0, 4.0], (2, 1)), [1.0, 2.0], [1.0, 1.0], complete(2, 2.0), 5.0)

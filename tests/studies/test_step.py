@@ -11,6 +11,7 @@ import pytest
 
 from dmodels import Parallel, catalog
 from dmodels.core.errors import InputError
+from dmodels.core.programs import at_once
 from dmodels.core.records import float64
 from dmodels.fit.calibration import efficiency_for
 from dmodels.models.latency import Part, maximum_throughput, serve
@@ -196,8 +197,8 @@ def test_weights_that_are_read_are_the_models():
 def test_no_concurrency_gives_more_than_the_maximum():
     place = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), Parallel(tp=4.0), 2000.0, 500.0
     e = efficiency_for("h100_sxm", "vllm", "", "llama-3.1-70b", parallel=Parallel(tp=4.0))
-    most = maximum_throughput(*place, efficiency=e, engine=engine_memory("vllm"))  # the program of `step_times`
-    tokens = jax.jit(jax.vmap(lambda n: serve(*place, concurrency=n, efficiency=e).tokens_per_s))
+    most = at_once(maximum_throughput)(*place, efficiency=e, engine=engine_memory("vllm"))
+    tokens = at_once(jax.vmap(lambda n: serve(*place, concurrency=n, efficiency=e).tokens_per_s))
     assert float(most.tokens_per_s) >= 0.999 * float(tokens(np.geomspace(1, 1500, 40)).max())
     there = float(tokens(np.full(40, float(most.concurrency)))[0])
     assert 0.98 * float(most.tokens_per_s) <= there <= float(most.tokens_per_s) * (1 + 1e-12)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from dmodels.core.hardware import GPU, Parallel
 from dmodels.core.model import Model
-from dmodels.core.records import Real
+from dmodels.core.records import Real, jit
 from dmodels.models.latency import Efficiency, prefill_attention_flop, step
 from dmodels.models.memory import kv_bytes
 
@@ -70,6 +70,7 @@ def tier_fracs(hits_at: Real) -> Real:
     return jnp.diff(hits_at, axis=-1, prepend=0.0)
 
 
+@jit
 def access_s(tier_frac: Real, tier_s: Real, miss_s: Real) -> Real:
     r"""Expected latency of one block access, $\sum_k f_k \alpha_k + (1 - \sum_k f_k)\gamma$: Eq. (6) in the mean.
 

@@ -177,6 +177,7 @@ class Residents(NamedTuple):
     each: Footprint  # per GPU, of one of them
 
 
+@jit
 def residents(
     model: Model,
     gpu: GPU,

@@ -24,6 +24,7 @@ def run(*options: str) -> list[str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow  # in CI as `make docs-check`
 def test_code_blocks_of_the_readme_run_and_print_what_is_shown():
     assert run(str(ROOT / "README.md")) == []
 

@@ -10,7 +10,6 @@ fluid is short by 8 % and the standard deviation by a factor of $1/\sqrt{1 - s}$
 **Verdict: proved**, for geometric lengths or while nobody waits (then lengths do not matter).
 """
 
-import jax
 import numpy as np
 import pytest
 import sympy as sp
@@ -18,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmodels.core.hardware import SLO
+from dmodels.core.programs import at_once
 from dmodels.core.records import float64
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, operate, step_table
@@ -95,8 +95,8 @@ def _operate(alone, x):
     return _compiled_operate(alone, x, (_REQUESTS, SLO(), Engine(8192.0)))
 
 
-_compiled_chain = jax.jit(occupancy)
-_compiled_operate = jax.jit(
+_compiled_chain = at_once(occupancy)
+_compiled_operate = at_once(
     lambda alone, x, given: operate(
         step_table(_RUNGS, alone, 0.0 * alone, given[0].output_tokens), given[0], x, 8192.0, *given[1:]
     )

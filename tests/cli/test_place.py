@@ -109,6 +109,7 @@ def test_the_answer_as_json_and_a_page(tmp_path, capsys, trace):
     assert text.count("<svg") == 7 and "The pool as a game" in text and "What to buy" in text
 
 
+@pytest.mark.slow  # in CI as `make docs-check`: the gallery shows it
 def test_the_example_reads_the_trace_beside_it(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["place", str(EXAMPLE)]) == 0

@@ -6,10 +6,11 @@ import jax
 import numpy as np
 
 from dmodels import Parallel
+from dmodels.core.programs import at_once
 from dmodels.models.latency import Efficiency, serve, serve_disaggregated
 from dmodels.models.memory import VLLM
 
-_together, _apart = jax.jit(serve), jax.jit(serve_disaggregated)
+_together, _apart = at_once(serve), at_once(serve_disaggregated)
 _SET = {"draft_tokens": 0.0, "decode_batch": np.inf, "engine": VLLM}
 _SCHEDULED = {"poll_steps": 0.0, "equal_lengths": 0.0, "prompts_first": 0.0}
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dmodels import GPU, SLO, Model, Parallel
 from dmodels.core.flags import Flag
+from dmodels.core.programs import at_once
 from dmodels.core.workload import Workload
 from dmodels.models.instance import Engine, Roofline, StepTable, operate, step_table
 from dmodels.models.latency import Efficiency, iteration_s
@@ -37,13 +38,13 @@ RNG = np.random.default_rng(7)
 CHAT = Workload(np.ceil(RNG.lognormal(6.5, 1.0, 400)), np.ceil(RNG.lognormal(5.0, 0.8, 400)), np.full(400, 1 / 400))
 requests = cache(lambda: requests_between(CHAT))  # nothing is computed where a test is only collected
 tp8 = cache(lambda: Roofline(LLAMA_70B, H100, Parallel(8.0), requests(), Efficiency()))
-_table, _times = jax.jit(Roofline.table), jax.jit(Roofline.times)
+_table, _times = at_once(Roofline.table), at_once(Roofline.times)
 of_rungs = lambda steps: _table(numbers(steps))
 table = cache(lambda: of_rungs(tp8()))
 PROMISE = SLO(2.0, 0.08)
 
 LOADS = 40
-instances = jax.jit(jax.vmap(operate, in_axes=(None, None, 0, 0, *[None] * 4, 0, *[None] * 3)))
+instances = at_once(jax.vmap(operate, in_axes=(None, None, 0, 0, *[None] * 4, 0, *[None] * 3)))
 
 
 def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE, prompt_s=0.0, wait_steps=0.5, engine=None):
@@ -67,9 +68,9 @@ def times(steps, n):
     return tuple(np.asarray(t)[: np.size(n)].reshape(np.shape(n)) for t in (alone, extra))
 
 
-occupancy = jax.jit(Roofline.occupancy)
-occupied = jax.jit(StepTable.occupancy)
-tabled = jax.jit(step_table)
+occupancy = at_once(Roofline.occupancy)
+occupied = at_once(StepTable.occupancy)
+tabled = at_once(step_table)
 loaded = lambda *x_slots_slowdown: at_loads(table(), *x_slots_slowdown)
 
 

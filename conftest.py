@@ -122,7 +122,7 @@ def pytest_terminal_summary(terminalreporter) -> None:
     told = [f"{count} skipped: {reason}" for reason, count in sorted(left_out.items())]
     if "not slow" in terminalreporter.config.option.markexpr:
         told.append("slow tests and property searches: `make test-all`; 20 times as many cases: `make proofs-thorough`")
-        told.append("what the guide's code prints: `make docs-check`; its strict build: `make docs`")
+        told.append("what code of the README and the guide prints: `make docs-check`; its strict build: `make docs`")
         told.append("notebooks: `make notebooks`; changes that no test notices: `make mutants`")
         told.append("pages in Chromium: `make browser`; other Python and JAX: `make oldest`, `make newest`")
     if told:

@@ -44,7 +44,7 @@ table = cache(lambda: of_rungs(tp8()))
 PROMISE = SLO(2.0, 0.08)
 
 LOADS = 40
-instances = at_once(jax.vmap(operate, in_axes=(None, None, 0, 0, *[None] * 4, 0, *[None] * 3)))
+instances = jax.jit(jax.vmap(operate, in_axes=(None, None, 0, 0, *[None] * 4, 0, *[None] * 3)))
 
 
 def at_loads(steps, x, slots=300.0, slowdown=1.0, asked=None, slo=PROMISE, prompt_s=0.0, wait_steps=0.5, engine=None):

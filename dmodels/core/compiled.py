@@ -46,9 +46,10 @@ def kernel(
     """`function` compiled, outside the interpreter lock, and kept on disk where a cache folder can be written.
 
     It is compiled for the types of each first call; with a `signature`, at once and for these types only, which makes
-    calls cheaper. `options` are numba's (`fastmath`, `forceinline`). `tiered`: small first calls are
-    interpreted (`core.tiered`), for a first answer at once where compiling takes seconds; for kernels that write
-    nothing but their array arguments, and whose loops over more than these call other kernels.
+    calls cheaper. `options` are numba's (`fastmath`, `forceinline`). `tiered`: small first calls are interpreted
+    (`core.tiered`), for a first answer at once where compiling takes seconds; for kernels that write nothing but their
+    array arguments, and whose loops over more than these call other kernels. Kernels that call it have it as a part of
+    theirs (`core.parts`).
 
     numba refuses to compile at all when neither the folder of the source nor the user's cache folder is writable
     (a read-only container); then each process compiles anew, which costs seconds and no answer.

@@ -17,12 +17,13 @@ measured of has the efficiencies of its own kernels.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dmodels.core.hardware import GPU, Parallel
@@ -231,13 +232,15 @@ class Work(NamedTuple):
         return cls(*(np.ravel(a) for a in np.broadcast_arrays(*map(np.asarray, (moved_s, flop_s, pass_s)))))
 
 
-def _matrix_work(machine: Hosted) -> Work:
+def _of_machines(formula: Callable[[Model, GPU, Parallel], tuple[Any, ...]]) -> Callable[[Hosted], Work]:
+    """The work of a component, whose seconds are one program."""
+    seconds = jit(formula)
+    return lambda machine: Work.of(*seconds(machine.model, machine.gpu, machine.parallel))
+
+
+@_of_machines
+def _matrix_work(m: Model, gpu: GPU, p: Parallel) -> tuple[Real, Real, Real]:
     """Dense matrices for `layers.SHARD_TOKENS` in `layers.SHARDS`."""
-    return Work.of(*_matrix_seconds(machine.model, machine.gpu, machine.parallel))
-
-
-@jit
-def _matrix_seconds(m: Model, gpu: GPU, p: Parallel) -> tuple[Real, Real, Real]:
     ranks, tokens = p.tp * layers.SHARDS, layers.SHARD_TOKENS
     moved = (m.attention_params * m.attention_dtype_bytes + m.dense_params * m.dense_dtype_bytes) / ranks
     per_row = m.attention_params / terms.peak_flop_per_s(gpu, m.attention_dtype_bytes)
@@ -247,12 +250,8 @@ def _matrix_seconds(m: Model, gpu: GPU, p: Parallel) -> tuple[Real, Real, Real]:
     return moved / bandwidth, 2.0 * tokens / ranks * per_row, passed / bandwidth
 
 
-def _expert_work(machine: Hosted) -> Work:
-    return Work.of(*_expert_seconds(machine.model, machine.gpu, machine.parallel))
-
-
-@jit
-def _expert_seconds(m: Model, gpu: GPU, p: Parallel) -> tuple[Real, Real, Real]:
+@_of_machines
+def _expert_work(m: Model, gpu: GPU, p: Parallel) -> tuple[Real, Real, Real]:
     tokens = layers.SHARD_TOKENS
     held = m.n_moe_layers * m.expert_params / (p.tp * p.dp * layers.SHARDS)
     moved = held * m.n_experts * terms.expert_hit_frac(m, tokens, EXPERT_SPREAD) * m.expert_dtype_bytes
@@ -268,38 +267,28 @@ EXPERT_SPREAD = 0.8
 
 def _one_layer(model: Model) -> Model:
     """A model of one layer with full attention or a latent (and its indexer)."""
-    latent = float(float(model.n_mla_layers) > 0)
-    heads, dim = (
-        getattr(model, name) if float(getattr(model, name)) > 0 else getattr(model, other)
-        for name, other in (("n_kv_heads", "sliding_kv_heads"), ("head_dim", "sliding_head_dim"))
-    )
+    latent = jnp.where(model.n_mla_layers > 0, 1.0, 0.0)
+    heads = jnp.where(model.n_kv_heads > 0, model.n_kv_heads, model.sliding_kv_heads)
+    dim = jnp.where(model.head_dim > 0, model.head_dim, model.sliding_head_dim)
     none = {"n_sliding_layers": 0.0, "n_linear_layers": 0.0, "n_cacheless_layers": 0.0}
     return model.replace(n_layers=1.0, n_mla_layers=latent, n_kv_heads=heads, head_dim=dim, **none)
 
 
-def _decode_work(machine: Hosted) -> Work:
-    return Work.of(*_decode_seconds(_one_layer(machine.model), machine.gpu, machine.parallel.tp))
-
-
-@jit
-def _decode_seconds(one: Model, gpu: GPU, tp: Real) -> tuple[Real, Real]:
-    sequences, contexts = layers.SEQUENCES, layers.CONTEXTS
-    moved = sequences * terms.kv_read_bytes(one, contexts, tp)
-    by_flop = terms.decode_attention_flop(one, contexts, tp) / gpu.peak_flop_per_s
+@_of_machines
+def _decode_work(m: Model, gpu: GPU, p: Parallel) -> tuple[Real, Real]:
+    one, sequences, contexts = _one_layer(m), layers.SEQUENCES, layers.CONTEXTS
+    moved = sequences * terms.kv_read_bytes(one, contexts, p.tp)
+    by_flop = terms.decode_attention_flop(one, contexts, p.tp) / gpu.peak_flop_per_s
     by_flop = by_flop + terms.index_flop(one, contexts) / terms.peak_flop_per_s(gpu, 1.0)
     return moved / gpu.hbm_bytes_per_s, sequences * by_flop
 
 
-def _prompt_work(machine: Hosted) -> Work:
-    return Work.of(1e-12, _prompt_seconds(_one_layer(machine.model), machine.gpu, machine.parallel.tp))
-
-
-@jit
-def _prompt_seconds(one: Model, gpu: GPU, tp: Real) -> Real:
-    prompts = layers.PROMPTS
-    by_flop = terms.prefill_attention_flop(one, prompts / 2.0, tp) / gpu.peak_flop_per_s
+@_of_machines
+def _prompt_work(m: Model, gpu: GPU, p: Parallel) -> tuple[float, Real]:
+    one, prompts = _one_layer(m), layers.PROMPTS
+    by_flop = terms.prefill_attention_flop(one, prompts / 2.0, p.tp) / gpu.peak_flop_per_s
     by_flop = by_flop + terms.index_flop(one, prompts / 2.0) / terms.peak_flop_per_s(gpu, 1.0)
-    return prompts * by_flop
+    return 1e-12, prompts * by_flop
 
 
 def _collective_work(machine: Hosted) -> Work:

@@ -50,7 +50,7 @@ def predict_log(
     u = origins(rows) + padded[paths].sum(axis=1)
     predicted = np.empty((len(rows), 2))
     separate = np.asarray(points.separate) > 0
-    # in few sizes, each of which is compiled for
+    # in few sizes, each of which is traced for, and compiled for where rows are many
     if not separate.all():
         own = filled((points[~separate], u[~separate]), least=16)
         predicted[~separate] = np.asarray(_one(*own))[: (~separate).sum()]
@@ -164,5 +164,4 @@ def _weights(rows: Sequence[Row]) -> np.ndarray:
     return np.array([(1.0 if row.stated else 0.3) / copies[key] for row, key in zip(rows, keys, strict=True)])
 
 
-# a few rows are asked about more often than thousands
 _one, _two = program(of_instances), program(of_separate_instances)

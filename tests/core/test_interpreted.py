@@ -213,7 +213,7 @@ def test_a_program_computes_the_same_before_and_after_it_is_compiled(monkeypatch
 
 
 def test_a_formula_that_answers_at_once_is_traced_once_for_all_numbers():
-    """And read once where it stands in a program of others; whole numbers, of which there are few, are part of it."""
+    """Whole numbers, of which there are few, are part of its program; its slope is that of the formula."""
     traced = []
 
     @at_once
@@ -223,10 +223,8 @@ def test_a_formula_that_answers_at_once_is_traced_once_for_all_numbers():
 
     with jax.enable_x64(True):
         for weight in (0.5, 2.0, 3.5):
-            assert (
-                float(weighed(4.0, weight)) == 4.0 * weight
-                and float(weighed(4.0, weight, shift=1.5)) == 4 * weight + 1.5
-            )
+            assert float(weighed(4.0, weight)) == 4.0 * weight
+            assert float(weighed(4.0, weight, shift=1.5)) == 4.0 * weight + 1.5
         assert traced == [1, 1]  # with the shift, and without one
         np.testing.assert_array_equal(weighed(np.arange(3.0), 2.0, times=2), [0.0, 4.0, 8.0])
         assert traced == [1, 1, 2] and isinstance(weighed(4.0, 9.0), np.ndarray)

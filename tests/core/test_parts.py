@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -51,15 +52,11 @@ def test_a_kernel_may_call_itself():
     assert [steps(n) for n in (1, 2, 3, 27)] == [0, 1, 7, 111]
 
 
-PROGRAM = """
+PROGRAM = f"""
 import numpy as np
 from dmodels.core.compiled import kernel
-TABLE = np.array([1.0, 2.0, 4.0])
-@kernel
-def place(i):
-    if i > 2:
-        raise ValueError("no such place")
-    return TABLE[i]
+TABLE = np.array({TABLE.tolist()})
+{inspect.getsource(place.py_func)}
 @kernel
 def largest(i, width):
     found = np.sort(np.array([place(i + k) for k in range(width)]))

@@ -73,6 +73,18 @@ from dmodels.studies.split import split
 workload = catalog.workload("azure-conv").replace(rate_rps=45.0)
 given = catalog.model("llama-3.1-70b"), catalog.gpu("h100_sxm"), workload, SLO(ttft_s=2.0, tpot_s=0.025), 40.0
 run = lambda: split(*given, Parallel(tp=4), Parallel(tp=4), burst=1.25)""",
+    "size, the command": """
+from dmodels.cli import main
+run = lambda: main(["size", "--model", "llama-3.1-70b", "--gpu", "h100_sxm", "--tp", "4"])""",
+    "step, the command": """
+from dmodels.cli import main
+run = lambda: main(["step", "--model", "qwen3-32b", "--gpu", "h200_sxm", "--input", "1500", "--output", "150"])""",
+    "predict of 69 rows, the command": """
+from dmodels.cli import main
+run = lambda: main(["predict", "examples/data/measured.csv"])""",
+    "place, the command with examples/place.toml": """
+from dmodels.cli import main
+run = lambda: main(["place", "examples/place.toml"])""",
     "split: equilibrium": """
 from dmodels.games.resource import Alone, Exponential, Game, equilibrium
 run = lambda: equilibrium(Game(Exponential(0.3), Alone(Exponential(0.5)), 8.0))""",

@@ -19,12 +19,11 @@ from numba.core.environment import lookup_environment
 class _Linked(JITCodeLibrary):
     """Code that goes into other libraries, and nowhere else."""
 
-    def finalize(self) -> None:
-        for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
-        self._final_module.verify()
-        self._finalized = True
+    def _optimize_final_module(self) -> None:
+        """As a part of who calls it."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True  # without machine code
 
 
 class Part(Compiler):
